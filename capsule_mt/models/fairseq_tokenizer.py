@@ -9,13 +9,19 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.languages import language_codes_of, pair_tokenizer
+from capsule_mt.models.languages import ManyLanguages, language_codes_of
 from capsule_mt.models.opening import read_file
-from capsule_mt.models.sentencepiece import CONTROL, UNKNOWN, SentencePieceEncoder, joined_pieces, read_sentencepiece
+from capsule_mt.models.sentencepiece import (
+    CONTROL,
+    UNKNOWN,
+    SentencePieceEncoder,
+    SentencePieceModel,
+    joined_pieces,
+    read_sentencepiece,
+)
 from capsule_mt.models.tokenizer import TOKENIZER_FILE, cleaned_up, read_tokenizer_config
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
@@ -35,65 +41,41 @@ LANGUAGES = {
     pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI
     """,
 }
+M2M100_SETS = ("m2m100", "wmt21")
 
 
-class FairseqTokenizer:
+class FairseqTokenizer(ManyLanguages):
     """The tokenizer of a checkpoint of these families, a `capsule_mt.text.tokenizer.Tokenizer`.
 
-    added_tokens: of an NLLB-200, the ids of the tokens beside the pieces.
+    Args:
+        ids: the tokens of the pieces, and `FIRST_TOKENS`.
+        special_ids: the tokens beside these, such as languages.
+        source_language: the language of sources for a tokenizer_config.json that names none.
     """
 
     language_tokens: Sequence[str] = ()
+    ends_with_language = False
 
-    def __init__(self, folder: str | os.PathLike[str], added_tokens: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        model: SentencePieceModel,
+        ids: Mapping[str, int],
+        special_ids: Mapping[str, int],
+        source_language: str | None = None,
+    ) -> None:
         config = read_tokenizer_config(folder)
-        model = read_sentencepiece(os.path.join(folder, PIECES_FILE))
-        self._encoder = SentencePieceEncoder(model)
-        vocabulary_file = os.path.join(folder, VOCABULARY_FILE)
-        is_m2m = added_tokens is None and os.path.exists(vocabulary_file)
-        tokenizer_class = config.get("tokenizer_class")
-        if added_tokens is None and not is_m2m and not str(tokenizer_class).startswith("MBart50"):
-            raise UnsupportedModelError(
-                f"{os.fspath(folder)}: {PIECES_FILE} without tokenizer.json is read for M2M100 (with "
-                f"{VOCABULARY_FILE}) and MBart50Tokenizer, not for `tokenizer_class` {tokenizer_class!r}: "
-                "load and save the tokenizer with transformers, which writes tokenizer.json"
-            )
-        if is_m2m:
-            self._ids = _vocabulary(vocabulary_file)
-            language_set = str(config.get("language_codes", "m2m100"))
-            if language_set not in LANGUAGES:
-                raise UnsupportedModelError(
-                    f"{os.fspath(folder)}: `language_codes` must be one of {', '.join(LANGUAGES)}, "
-                    f"got {language_set!r}"
-                )
-        else:
-            special_kinds = (CONTROL, UNKNOWN)
-            texts = [text for text, kind in zip(model.texts, model.kinds, strict=True) if kind not in special_kinds]
-            self._ids = {text: index for index, text in enumerate([*FIRST_TOKENS, *texts])}
-            language_set = "mbart50"
-        first_language_id = len(self._ids)
-        if added_tokens is None:
-            codes = LANGUAGES[language_set].split()
-            self.language_codes = {code: first_language_id + index for index, code in enumerate(codes)}
-            vocabulary_size = first_language_id + len(codes) + (not is_m2m)  # mBART-50 ends with <mask>
-        else:
-            self.language_codes = language_codes_of(added_tokens)
-            vocabulary_size = first_language_id + len(added_tokens) - len(FIRST_TOKENS)
-        self.vocabulary_sizes = vocabulary_size, vocabulary_size
-        self._tokens = {token_id: token for token, token_id in self._ids.items()}
-        self.unknown_id: int | None = self._ids[UNKNOWN_TOKEN]
-        self.end_id = self._ids[END]
-        special_ids = {self._ids[token] for token in (BEGIN, PAD, END)}
-        self.special_ids = frozenset({*special_ids, *range(first_language_id, vocabulary_size)})
-        default_language = None if added_tokens else "en_XX" if language_set == "mbart50" else "en"
-        self.source_language: str | None = config.get("src_lang") or default_language
-        self.ends_with_language = bool(added_tokens and config.get("legacy_behaviour"))
+        self._encoder, self._ids = SentencePieceEncoder(model), ids
+        self._tokens = {token_id: token for token, token_id in ids.items()}
+        self.language_codes = language_codes_of(special_ids)
+        self.vocabulary_sizes = (len({*ids.values(), *special_ids.values()}),) * 2
+        self.unknown_id, self.end_id = ids[UNKNOWN_TOKEN], ids[END]
+        self.special_ids = frozenset({ids[BEGIN], ids[PAD], ids[END], *special_ids.values()}) - {self.unknown_id}
+        self.source_language = config.get("src_lang") or source_language
         self.cleans_up = bool(config.get("clean_up_tokenization_spaces"))
-        self.for_pair = partial(pair_tokenizer, self)
 
     @property
     def target_texts(self) -> dict[int, str]:
-        """The texts of target tokens that are not special."""
         return {token_id: text for token_id, text in self._tokens.items() if token_id not in self.special_ids}
 
     def encode_text(self, text: str) -> Encoded:
@@ -115,12 +97,37 @@ class FairseqTokenizer:
         return cleaned_up(text) if self.cleans_up else text
 
 
+def pieces_tokenizer(folder: str) -> FairseqTokenizer:
+    """Read the pieces of M2M100 or mBART-50."""
+    config, model = read_tokenizer_config(folder), read_sentencepiece(os.path.join(folder, PIECES_FILE))
+    tokenizer_class, vocabulary_file = config.get("tokenizer_class"), os.path.join(folder, VOCABULARY_FILE)
+    if os.path.exists(vocabulary_file):
+        ids = _vocabulary(vocabulary_file)
+        language_set = str(config.get("language_codes", "m2m100"))
+        if language_set not in M2M100_SETS:
+            raise UnsupportedModelError(
+                f"{folder}: `language_codes` must be one of {', '.join(M2M100_SETS)}, got {language_set!r}"
+            )
+        tokens = [f"__{code}__" for code in LANGUAGES[language_set].split()]
+        return FairseqTokenizer(folder, model, ids, _numbered(tokens, len(ids)), "en")
+    if not str(tokenizer_class).startswith("MBart50"):
+        raise UnsupportedModelError(
+            f"{folder}: {PIECES_FILE} without tokenizer.json is read for M2M100 (with {VOCABULARY_FILE}) and "
+            f"MBart50Tokenizer, not for `tokenizer_class` {tokenizer_class!r}: load and save the tokenizer with "
+            "transformers, which writes tokenizer.json"
+        )
+    ids = _ids_of_pieces(model)
+    tokens = [*LANGUAGES["mbart50"].split(), "<mask>"]
+    return FairseqTokenizer(folder, model, ids, _numbered(tokens, len(ids)), "en_XX")
+
+
 def nllb_tokenizer(folder: str) -> FairseqTokenizer | None:
     """Read an NLLB-200's pieces instead of its tokenizer.json: in a third of the time and half of the memory.
 
     `None`: a tokenizer of another family, or a tokenizer.json with tokens that these pieces and languages lack.
     """
-    if not str(read_tokenizer_config(folder).get("tokenizer_class")).startswith("Nllb"):
+    config = read_tokenizer_config(folder)
+    if not str(config.get("tokenizer_class")).startswith("Nllb"):
         return None
     head = read_file(os.path.join(folder, TOKENIZER_FILE)).partition(b'"normalizer"')[0]
     match = re.search(rb'"added_tokens"\s*:\s*(\[.*\])', head, re.DOTALL)
@@ -128,19 +135,33 @@ def nllb_tokenizer(folder: str) -> FairseqTokenizer | None:
         added_tokens = {token["content"]: token["id"] for token in json.loads(match[1])} if match else {}
     except (ValueError, TypeError, KeyError, RecursionError):  # `tokenizers` says what is wrong
         return None
-    tokenizer = FairseqTokenizer(folder, added_tokens)
-    size = tokenizer.vocabulary_sizes[0]
-    expected_ids = [*range(len(FIRST_TOKENS)), *range(size - len(added_tokens) + len(FIRST_TOKENS), size)]
-    begins = list(added_tokens)[: len(FIRST_TOKENS)] == [*FIRST_TOKENS]
-    return tokenizer if begins and [*added_tokens.values()] == expected_ids else None
+    model = read_sentencepiece(os.path.join(folder, PIECES_FILE))
+    ids = _ids_of_pieces(model)
+    expected = {**_numbered(FIRST_TOKENS, 0), **_numbered([*added_tokens][len(FIRST_TOKENS) :], len(ids))}
+    if [*added_tokens.items()] != [*expected.items()]:
+        return None
+    tokenizer = FairseqTokenizer(folder, model, ids, added_tokens)
+    tokenizer.ends_with_language = bool(config.get("legacy_behaviour"))
+    return tokenizer
 
 
-def _vocabulary(file: str) -> Mapping[str, int]:
+def _ids_of_pieces(model: SentencePieceModel) -> dict[str, int]:
+    """Return the token ids of mBART-50 and NLLB-200: those of `FIRST_TOKENS`, then those of the pieces."""
+    pairs = zip(model.texts, model.kinds, strict=True)
+    texts = [text for text, kind in pairs if kind not in (CONTROL, UNKNOWN)]
+    return _numbered([*FIRST_TOKENS, *texts], 0)
+
+
+def _numbered(tokens: Sequence[str], first_id: int) -> dict[str, int]:
+    return {token: token_id for token_id, token in enumerate(tokens, first_id)}
+
+
+def _vocabulary(file: str) -> dict[str, int]:
     """Read the id of each piece; n pieces have the ids 0 to n - 1."""
     vocabulary = read_json(file)
     if sorted(vocabulary.values(), key=str) != sorted(range(len(vocabulary)), key=str):
         raise CheckpointError(f"{file}: the ids of tokens must be 0 to {len(vocabulary) - 1}, each once")
-    for token in (BEGIN, PAD, END, UNKNOWN_TOKEN):
+    for token in FIRST_TOKENS:
         if token not in vocabulary:
             raise CheckpointError(f"{file}: lacks the token {shown(token)}")
     return vocabulary

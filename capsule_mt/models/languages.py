@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
 
 from capsule_mt.text.languages import LANGUAGES, TWO_LETTER_CODES
 from capsule_mt.text.tokenizer import Encoded
@@ -10,12 +9,12 @@ from capsule_mt.text.tokenizer import Encoded
 # tokens of languages: "deu_Latn" of NLLB, "__de__" of M2M100, "de_DE" of mBART
 LANGUAGE_TOKEN = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__|[a-z]{2}_[A-Z]{2}")
 # the script that a language without one has, where a model knows several
-USUAL_SCRIPTS = {"zh": "hans", "ks": "arab", "kr": "latn"}
+DEFAULT_SCRIPTS = {"zh": "hans", "ks": "arab", "kr": "latn"}
 CHINESE_SCRIPTS = {"cn": "hans", "sg": "hans", "tw": "hant", "hk": "hant"}  # by country
 NUM_EXAMPLES = 5
 
 
-class ManyLanguages(Protocol):
+class ManyLanguages:
     """A tokenizer of many languages, without the token that names one.
 
     language_codes: the token id of each language code, without the underscores around M2M100's; empty for a tokenizer
@@ -24,21 +23,30 @@ class ManyLanguages(Protocol):
     ends_with_language: whether the source's language follows the text instead of preceding it.
     """
 
+    language_codes: Mapping[str, int]
     source_language: str | None
     ends_with_language: bool
     end_id: int
+    unknown_id: int | None
+    special_ids: frozenset[int]
 
     @property
-    def language_codes(self) -> Mapping[str, int]: ...
-    @property
-    def unknown_id(self) -> int | None: ...
-    @property
-    def special_ids(self) -> frozenset[int]: ...
+    def target_texts(self) -> Mapping[int, str]:
+        """The texts of target tokens that are not special."""
+        raise NotImplementedError
+
     def encode_text(self, text: str) -> Encoded:
         """Encode a text without special tokens."""
-        ...
+        raise NotImplementedError
 
-    def decode(self, ids: Sequence[int]) -> str: ...
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of a translation, without special tokens."""
+        raise NotImplementedError
+
+    def for_pair(self, source: str | None, target: str | None) -> "PairTokenizer":
+        """Return the tokenizer from one language to another; codes may be another model's, such as "de"."""
+        source_code = code_of("src_lang", source or self.source_language, self.language_codes)
+        return PairTokenizer(self, source_code, code_of("tgt_lang", target, self.language_codes))
 
 
 def language_codes_of(special_tokens: Mapping[str, int]) -> dict[str, int]:
@@ -76,13 +84,6 @@ class PairTokenizer:
         return self._tokenizer.decode(ids)
 
 
-def pair_tokenizer(tokenizer: ManyLanguages, source: str | None, target: str | None) -> PairTokenizer:
-    """Return the tokenizer from one language to another; codes may be another model's, such as "de"."""
-    codes = tokenizer.language_codes
-    source_code = code_of("src_lang", source or tokenizer.source_language, codes)
-    return PairTokenizer(tokenizer, source_code, code_of("tgt_lang", target, codes))
-
-
 def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
     """Return the code among `codes` that a language has, which may be named by another model's: "de" or "deu_Latn".
 
@@ -96,7 +97,7 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
     same_language = [code for code in codes if first and language_and_region(code)[0] == first]
     matches = [code for code in same_language if _agree(language_and_region(code)[1], region)]
     if not region:
-        usual = [code for code in matches if language_and_region(code)[1] == USUAL_SCRIPTS.get(first)]
+        usual = [code for code in matches if language_and_region(code)[1] == DEFAULT_SCRIPTS.get(first)]
         matches = usual or matches
     if len(matches) == 1:
         return matches[0]

@@ -5,13 +5,14 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.checking import check_calibration, check_generation
+from capsule_mt.models.languages import ManyLanguages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.registry import write_program
@@ -72,11 +73,15 @@ def load_model(
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer.vocabulary_sizes, (program.embeddings, program.vocabulary))
     candidates: Candidates | None = None
-    if shortlist is True and not checkpoint.has_shortlist and getattr(tokenizer, "language_codes", None):
+    if (
+        shortlist is True
+        and not checkpoint.has_shortlist
+        and isinstance(tokenizer, ManyLanguages)
+        and tokenizer.language_codes
+    ):
         from capsule_mt.models.scripts import ScriptShortlist  # late: as the next one
 
-        multilingual = cast("FileTokenizer | FairseqTokenizer", tokenizer)
-        candidates = ScriptShortlist(multilingual.target_texts, multilingual.language_codes)
+        candidates = ScriptShortlist(tokenizer.target_texts, tokenizer.language_codes)
     elif shortlist:
         candidates = _lexical_shortlist(shortlist, checkpoint, (program.embeddings, program.vocabulary))
     decoder = EngineDecoder(
@@ -135,9 +140,9 @@ class HubCheckpoint:
         # late: `tokenizers` takes 7 MB, and the other tokenizer does without
         has_pieces, has_json = (os.path.lexists(os.path.join(self.folder, name)) for name in TOKENIZERS)
         if os.path.lexists(os.path.join(self.folder, FAIRSEQ_PIECES)):
-            from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer, nllb_tokenizer
+            from capsule_mt.models.fairseq_tokenizer import nllb_tokenizer, pieces_tokenizer
 
-            tokenizer = nllb_tokenizer(self.folder) if has_json else FairseqTokenizer(self.folder)
+            tokenizer = nllb_tokenizer(self.folder) if has_json else pieces_tokenizer(self.folder)
             if tokenizer is not None:
                 return tokenizer
         if has_pieces and not has_json:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer as FastTokenizer
@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.line_failures import may_be_line_error
 from capsule_mt.messages import shown
-from capsule_mt.models.languages import language_codes_of, pair_tokenizer
+from capsule_mt.models.languages import ManyLanguages, language_codes_of
 from capsule_mt.models.opening import read_file
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
@@ -23,7 +23,7 @@ CLEAN_UP = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), ("
             (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))  # fmt: skip
 
 
-class FileTokenizer:
+class FileTokenizer(ManyLanguages):
     """The tokenizer in the folder of a checkpoint, without transformers: see `capsule_mt.text.tokenizer.Tokenizer`."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -37,7 +37,7 @@ class FileTokenizer:
         self.cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
         unknown = token_content(config.get("unk_token"))
         try:
-            self.unknown_id: int | None = None if unknown is None else self._source.token_to_id(unknown)
+            self.unknown_id = None if unknown is None else self._source.token_to_id(unknown)
         except UnicodeEncodeError:
             raise CheckpointError(
                 f"{folder}/tokenizer_config.json: `unk_token` must be text, got {shown(unknown)}"
@@ -47,11 +47,10 @@ class FileTokenizer:
         self.special_ids = frozenset(special.values()) - {self.unknown_id}
         # special tokens have the same ids in both vocabularies
         self.language_codes = language_codes_of(special)
-        self.source_language: str | None = config.get("src_lang")
+        self.source_language = config.get("src_lang")
         is_mbart = str(config.get("tokenizer_class")).startswith("MBartTokenizer")
         self.ends_with_language = bool(config.get("legacy_behaviour", is_mbart))
         self.end_id = special.get(token_content(config.get("eos_token")) or "</s>", -1)
-        self.for_pair = partial(pair_tokenizer, self)
         self._texts: dict[int, str] = {}  # of target tokens alone, which coverage reads one by one
 
     @property
@@ -61,7 +60,6 @@ class FileTokenizer:
 
     @property
     def target_texts(self) -> dict[int, str]:
-        """The texts of target tokens that are not special."""
         return {index: text for text, index in self._target.get_vocab().items() if index not in self.special_ids}
 
     def encode(self, text: str) -> Encoded:

@@ -5,12 +5,13 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import compress
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from capsule_mt.coverage.names import head_of
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn, warn_once
+from capsule_mt.models.languages import ManyLanguages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
@@ -383,21 +384,23 @@ class Scorer:
 
     @property
     def is_multilingual(self) -> bool:
+        return self._many_languages is not None or bool(self.loaded.tokenizer.language_tokens)
+
+    @property
+    def _many_languages(self) -> ManyLanguages | None:
+        """The tokenizer, if it has languages; OPUS-MT's have only tokens of target languages."""
         tokenizer = self.loaded.tokenizer
-        return bool(getattr(tokenizer, "language_codes", None) or tokenizer.language_tokens)
+        return tokenizer if isinstance(tokenizer, ManyLanguages) and tokenizer.language_codes else None
 
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
         source, target = self._languages(options)
-        for_pair = getattr(self.loaded.tokenizer, "for_pair", None)
-        if for_pair is None or not self.loaded.tokenizer.language_codes:  # type: ignore[attr-defined]
+        tokenizer = self._many_languages
+        if tokenizer is None:
             return self.loaded.tokenizer
-        return cast(Tokenizer, for_pair(source, target or self._first_language()))
-
-    def _first_language(self) -> str | None:
-        """Return the language whose token the checkpoint's own settings force at the start, if there is one."""
-        codes: Mapping[str, int] = self.loaded.tokenizer.language_codes  # type: ignore[attr-defined]
-        first_token = self.loaded.generation.get(FIRST_TOKEN)
-        return next((code for code, index in codes.items() if index == first_token), None)
+        if not target:  # the checkpoint's settings may force a language
+            first_token = self.loaded.generation.get(FIRST_TOKEN)
+            target = next((code for code, index in tokenizer.language_codes.items() if index == first_token), None)
+        return tokenizer.for_pair(source, target)
 
     def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
         """Return the languages of a call, or those that the folder tells; a model of one pair refuses others."""

@@ -95,10 +95,10 @@ class Translator(Scorer, TextTranslator):
         """Refuse `languages` that the model does not have; a call may name one that is missing."""
         for argument, language in zip(("src_lang", "tgt_lang"), self.languages, strict=True):
             check_language_type(argument, language)
-        codes = getattr(self.loaded.tokenizer, "language_codes", {})
+        tokenizer = self._many_languages
         for argument, language in zip(("src_lang", "tgt_lang"), self._languages(TranslationOptions()), strict=True):
-            if codes and language is not None:
-                code_of(argument, language, codes)
+            if tokenizer is not None and language is not None:
+                code_of(argument, language, tokenizer.language_codes)
 
     # ---- the steps of `translate`
     def completed(self, options: TranslationOptions) -> TranslationOptions:
