@@ -12,8 +12,8 @@ from capsule_mt.formats.icu import QUOTED, IcuMessage, NotIcuError, has_branches
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, Rule, rule_of
-from capsule_mt.formats.units import FormatError, Translated, Unit, has_other_placeholders
-from capsule_mt.text.keeping import Item, parts_of
+from capsule_mt.formats.units import FormatError, Translated, Unit, has_other_placeholders, note_of_branches
+from capsule_mt.text.keeping import Item, parts_of, placeholders_of
 
 # a link of Markdown: its label, and its address with the brackets
 LINK = re.compile(r"(?<!!)\[([^\[\]\n]{1,200})(\]\((?:https?:|mailto:|[/#.{%$])[^\s()]*\))")
@@ -53,15 +53,18 @@ class Message:
         self._edges = self._markup.text.partition(self.text)[::2] if self.text else ("", "")
         self._is_icu = is_icu
         self._icu: IcuMessage | None = None
-        self.texts = [self.text] if self._markup.has_words else []
+        is_copied = not self._markup.has_words and note_of_branches(self.text) != ""
+        self.texts = [self.text] if self._markup.has_words or is_copied else []
         self.note = ""
+        self._stays = is_copied  # its units only name it
         if is_icu and has_branches(self.text):
             try:
                 self._icu = IcuMessage(self.text, rule)
             except NotIcuError as error:
                 self.texts, self.note = [self.text], note_of(self.text, error)
+                self._stays = not any(map(has_branches, placeholders_of(self.text)))  # else its text is translated
                 return
-            self.texts = self._icu.texts
+            self.texts, self._stays = self._icu.texts, False
 
     def _add_text(self, text: str, fixed: "Sequence[re.Pattern[str]]") -> None:
         """Add a text; the label of a Markdown link is translated, its brackets and its address are markup."""
@@ -76,6 +79,8 @@ class Message:
 
     def filled(self, results: Sequence[Translated]) -> str | None:
         """Return the translated message, `None` if it stays as it is."""
+        if self._stays:
+            return None
         translation = (
             self._restore(self.text, results[0]) if self._icu is None else self._icu.filled(results, self._restore)
         )

@@ -62,7 +62,8 @@ class PoFile:
         self._plural_forms: str | None = None  # to be added to the header; `None`: it has them, or needs none
         self._forms: dict[str, list[int]] = {}
         self.units: list[Unit] = []
-        self._pending: list[tuple[Entry, PluralMessage | None, Entities]] = []
+        # entries to translate; without `Entities`, one whose text stays, to be named by its unit
+        self._pending: list[tuple[Entry, PluralMessage | None, Entities | None]] = []
         for entry in self._entries:
             if not entry.fields.get("msgid") or not entry.msgstrs or (entry.is_fuzzy and entry.has_text):
                 continue
@@ -70,6 +71,9 @@ class PoFile:
                 continue
             sources = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
             if all(map(lacks_words, map(without_key, sources))):
+                if note_of_branches(sources[0]):
+                    self._pending.append((entry, None, None))
+                    self.units.append(Unit(sources[0], f"line {entry.line}"))
                 continue
             entities = Entities(BOUNDARY.join(map(without_key, sources)))
             texts, message = entities.text.split(BOUNDARY), None
@@ -86,8 +90,11 @@ class PoFile:
             self.units[0] = self.units[0]._replace(note="; ".join(filter(None, notes)))
 
     def write(self, translations: Sequence[Translated]) -> bytes:
-        remaining = iter(translations)
+        remaining, is_changed = iter(translations), False
         for entry, message, entities in self._pending:
+            if entities is None:
+                next(remaining)
+                continue
             if message is None:
                 results = {"msgstr": next(remaining)}
             else:
@@ -103,7 +110,8 @@ class PoFile:
                     needs_review |= result.needs_review
             if all(values.values()):
                 _rewrite(entry, values, needs_review)
-        if any(translated.text is not None for translated in translations):
+                is_changed = True
+        if is_changed:
             self._complete_header()
         written = "\n".join(line for entry in self._entries for line in entry.lines)
         return written.replace("\n", self._ending).encode("utf-8")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from capsule_mt.formats.reading import format_of, parse
-from capsule_mt.formats.units import FormatError, Translated
+from capsule_mt.formats.units import FormatError, Translated, note_of_branches
 from tests.light.formats.files import ARB, CHROME, I18NEXT
 from tests.light.formats.test_formats import shout
 
@@ -235,6 +235,13 @@ def test_branches_that_are_not_read_are_named():
         ),
         ("line 5", "{n, plural, ...} stays as it is: the branch `other` is missing; translate it by hand"),
     }
+
+
+def test_broken_branches_and_texts_of_branches_alone_stay():
+    catalog = '{"a": "{n, plural, one {# file} other {# files}", "b": "{0,choice,0#no files|1#one file}"}'
+    assert translated("en.json", catalog, "de") == catalog
+    notes = {(unit.note or note_of_branches(unit.text)) for unit in read("en.json", catalog, "de").units}
+    assert {note.partition(" ...} ")[0] for note in notes} == {"{n, plural,", "{0,choice,"}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from capsule_mt import Translator
 from capsule_mt.formats.plurals import RULES, PluralMessage, rule_of
 from capsule_mt.formats.reading import parse, translate_file
-from capsule_mt.formats.units import FormatError, Translated, has_other_placeholders
+from capsule_mt.formats.units import FormatError, Translated, has_other_placeholders, note_of_branches
 from capsule_mt.text.languages import LANGUAGES
 from tests.light.formats.files import PO
 
@@ -187,6 +187,13 @@ def test_the_language_of_the_header():
     branched = english.replace("The house.", "Now {n, plural, one {# house}}")
     note += "; {n, plural, ...} stays as it is: this format's reader does not translate the texts in it; translate it"
     assert parse(branched.encode(), "po", name="a.po", language="pl").units[0].note == f"{note} by hand"
+
+
+def test_an_entry_of_branches_alone_stays_empty_and_is_named():
+    catalog = f'{HEADER}\nmsgid "{{n, plural, one {{# house}} other {{# houses}}}}"\nmsgstr ""\n'
+    assert translated(catalog, language="pl") == catalog
+    (unit,) = parse(catalog.encode(), "po", name="a.po", language="pl").units
+    assert "stays as it is" in note_of_branches(unit.text)
 
 
 def test_a_catalog_without_a_header_gets_one(tmp_path):
