@@ -15,6 +15,7 @@ accepted requests; a second one stops it at once.
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -52,6 +53,15 @@ def network(text: str) -> "Network":
         return ip_network(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"must be an address or a network such as 10.0.0.0/8, {error}") from None
+
+
+def origin(text: str) -> str:
+    """An `argparse` type: an origin as browsers send it, "*" or "none"."""
+    if re.fullmatch(r"\*|none|[a-z][a-z0-9+.-]*://[^/?#\s]+", text) is None:
+        raise argparse.ArgumentTypeError(
+            f"must be a site such as https://example.org (with https://, without a path), * or none, got {text!r}"
+        )
+    return text
 
 
 # options of LibreTranslate under other names; docs/coming-from.md lists all
@@ -101,6 +111,7 @@ def command_parser() -> CommandParser:
     parser.add_argument("--stop-seconds", type=at_least(0), default=10, help="time limit for stopping after a signal")
     parser.add_argument(
         "--cors",
+        type=origin,
         default="*",
         metavar="ORIGIN",
         help="the site whose pages may call the server, such as https://example.org; * allows all sites, none allows "

@@ -711,6 +711,15 @@ def test_pages_of_other_sites_may_call_the_server(make_client):
     assert allowed not in client.get("/languages", origin="https://b.example").headers
 
 
+@pytest.mark.parametrize("site", ["example.org", "https://example.org/", "https://a.example https://b.example", ""])
+def test_a_site_that_no_browser_sends_is_refused(site, capsys):
+    with pytest.raises(SystemExit):
+        command_parser().parse_args(["de-en=x", "--cors", site])
+    assert "--cors: must be a site such as https://example.org" in capsys.readouterr().err
+    for accepted in ("*", "none", "https://example.org", "http://localhost:8000", "moz-extension://a-b"):
+        assert command_parser().parse_args(["de-en=x", "--cors", accepted]).cors == accepted
+
+
 # ---- the page
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
