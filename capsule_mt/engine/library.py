@@ -264,7 +264,7 @@ def read_pieces(content: bytes) -> tuple[list[str], "array[float]", bytearray, i
     numbers = array("f", scores[: 4 * counts[1]])
     if sys.byteorder == "big":
         numbers.byteswap()
-    return texts[: counts[0]].decode().split("\0")[:-1], numbers, kinds[: counts[1]], offset
+    return str(memoryview(texts)[: counts[0]], "utf-8").split("\0")[:-1], numbers, kinds[: counts[1]], offset
 
 
 def _address_of_bytes(content: "bytes | bytearray | memoryview") -> int:

@@ -26,7 +26,7 @@ from capsule_mt.models.marian_files import (
 from capsule_mt.models.marian_variant import OPTIONS_READ, MarianVariant, variant_of
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.opening import read_text
-from capsule_mt.models.piece_tokenizer import PAD, NumberedPieces, Pieces, PieceTokenizer, tokenizer_json
+from capsule_mt.models.piece_tokenizer import PAD, PIECES_FILES, NumberedPieces, Pieces, PieceTokenizer, tokenizer_json
 from capsule_mt.models.shipped import calibration_file
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import CheckpointError, read_json
@@ -39,7 +39,6 @@ LAYER_NORM_EPSILON = 1e-6
 BEST = ".best-"  # in the names of models and configurations that training saves by a metric
 UNPACKERS = {".gz": "gunzip *.gz", ".zst": "zstd -d *.zst", ".xz": "unxz *.xz", ".bz2": "bunzip2 *.bz2"}
 NUMBERED = ".yml", ".yaml", ".json", ".txt", ".vocab"  # vocabularies that do not cut text
-PIECES_FILES = "source.spm", "target.spm"  # as OPUS-MT names them
 POSITIONS = 1024  # Marian itself has no limit
 MAX_LENGTH = 512  # tokens, for `generate()`, which needs a limit
 # the values that these options may have

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # imported late where used: most checkpoints need one of thes
     from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
     from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
     from capsule_mt.models.marian_tokenizer import MarianTokenizer
+    from capsule_mt.models.piece_tokenizer import PieceTokenizer
     from capsule_mt.models.shortlist import Shortlist
     from capsule_mt.models.tokenizer import FileTokenizer
 
@@ -136,8 +137,7 @@ class HubCheckpoint:
         self.generation = _generation(folder, self.config)
         self.weights = weights_in(folder)
 
-    def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer | FairseqTokenizer":
-        # late: `tokenizers` takes 7 MB, and the other tokenizer does without
+    def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer | FairseqTokenizer | PieceTokenizer":
         has_pieces, has_json = (os.path.lexists(os.path.join(self.folder, name)) for name in TOKENIZERS)
         if os.path.lexists(os.path.join(self.folder, FAIRSEQ_PIECES)):
             from capsule_mt.models.fairseq_tokenizer import nllb_tokenizer, pieces_tokenizer
@@ -145,6 +145,12 @@ class HubCheckpoint:
             tokenizer = nllb_tokenizer(self.folder) if has_json else pieces_tokenizer(self.folder)
             if tokenizer is not None:
                 return tokenizer
+        if has_pieces and has_json:
+            from capsule_mt.models.piece_tokenizer import read_pieces_beside_json
+
+            pieces = read_pieces_beside_json(self.folder)
+            if pieces is not None:
+                return pieces
         if has_pieces and not has_json:
             from capsule_mt.models.marian_tokenizer import MarianTokenizer
 

@@ -4,6 +4,8 @@ The token id of a piece is its index in its model, or its number in a vocabulary
 """
 
 import binascii
+import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,14 +13,15 @@ from typing import Any
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.marian_yaml import read_vocabulary
+from capsule_mt.models.opening import open_file
 from capsule_mt.models.sentencepiece import (
     BYTE,
     CONTROL,
     NORMAL,
     SPACE,
     UNKNOWN,
+    UNMATCHED,
     UNUSED,
-    USER_DEFINED,
     Normaliser,
     SentencePieceEncoder,
     SentencePieceModel,
@@ -28,23 +31,29 @@ from capsule_mt.models.sentencepiece import (
     scores_of,
     symbols_of,
 )
+from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_tokenizer_config
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.text.tokenizer import Encoded
 
 END, UNKNOWN_TOKEN, PAD = "</s>", "<unk>", "<pad>"
+PIECES_FILES = "source.spm", "target.spm"  # as OPUS-MT and `capsule-mt convert` name them
+MAX_HEAD = 1 << 19  # bytes of a tokenizer.json before its list of pieces: most are the map of the normalisation
 LANGUAGE_PREFIX = re.compile(r">>(?s:.*?)<<")
 
 
 class Pieces:
     """A vocabulary whose pieces are tokens; the id of each is its index.
 
+    encoder: cuts text into the pieces.
     hidden: the ids of tokens without text.
     """
 
     def __init__(self, file: str) -> None:
         self.model = read_sentencepiece(file)
+        self.encoder = SentencePieceEncoder(self.model)
         self.texts, kinds = self.model.texts, self.model.kinds
-        if len(set(self.texts)) != len(self.texts):
+        unmatched = set(of_kinds(self.model, self.texts, *UNMATCHED)) - self.encoder.piece_ids.keys()
+        if len(self.encoder.piece_ids) + len(unmatched) != len(self.texts):
             raise CheckpointError(f"{file}: has a piece twice")
         if END not in self.texts or kinds[self.texts.index(END)] != CONTROL:
             raise CheckpointError(f"{file}: lacks the control piece {END!r}")
@@ -55,12 +64,13 @@ class Pieces:
         self.end, self.unknown = self.texts.index(END), kinds.index(UNKNOWN)
         self.hidden = set(of_kinds(self.model, range(len(kinds)), CONTROL))
 
-    def tokens(self, encoder: SentencePieceEncoder) -> Mapping[str, int]:
-        """Return the tokens of the pieces that text is cut into."""
-        kinds = self.model.kinds
+    @property
+    def tokens(self) -> Mapping[str, int]:
+        """The tokens of the pieces that text is cut into."""
+        kinds, piece_ids = self.model.kinds, self.encoder.piece_ids
         if BYTE not in kinds:
-            return encoder.piece_ids
-        return encoder.piece_ids | {text: index for index, text in enumerate(self.texts) if kinds[index] == BYTE}
+            return piece_ids
+        return piece_ids | {text: index for index, text in enumerate(self.texts) if kinds[index] == BYTE}
 
 
 class NumberedPieces:
@@ -70,7 +80,7 @@ class NumberedPieces:
     """
 
     def __init__(self, file: str, vocabulary_file: str) -> None:
-        self.model = read_sentencepiece(file)
+        self.encoder = SentencePieceEncoder(read_sentencepiece(file))
         self._numbers = read_vocabulary(vocabulary_file)
         for token in (END, UNKNOWN_TOKEN):
             if token not in self._numbers:
@@ -79,8 +89,9 @@ class NumberedPieces:
         self.end, self.unknown = self._numbers[END], self._numbers[UNKNOWN_TOKEN]
         self.hidden = {self.end}
 
-    def tokens(self, encoder: SentencePieceEncoder) -> Mapping[str, int]:
-        """Return the tokens of the pieces that text is cut into, and of languages."""
+    @property
+    def tokens(self) -> Mapping[str, int]:
+        """The tokens of the pieces that text is cut into, and of languages."""
         return self._numbers
 
 
@@ -97,15 +108,14 @@ class PieceTokenizer:
         self._texts, self._hidden = target.texts, target.hidden
         is_numbered = isinstance(source, NumberedPieces)  # others cut names of languages as they cut any text
         self.language_tokens = list(filter(LANGUAGE_PREFIX.fullmatch, source.texts)) if is_numbered else []
-        self._source_encoding = self._target_encoding = _encoder(source)
-        if target is not source:
-            self._target_encoding = _encoder(target)
+        self._source_encoder, self._source_tokens = source.encoder, source.tokens
+        self._target_encoder, self._target_tokens = target.encoder, target.tokens
 
     def encode(self, text: str) -> Encoded:
-        (encoder, tokens), unknown = self._source_encoding, self.unknown_id
+        tokens, unknown = self._source_tokens, self.unknown_id
         language = self._language_of(text)
         start = len(language)
-        pieces, piece_spans = encoder.encode(text[start:])
+        pieces, piece_spans = self._source_encoder.encode(text[start:])
         ids = [tokens.get(piece, unknown) for piece in pieces]
         spans = [(start + first, start + last) if first < last else None for first, last in piece_spans]
         if language:
@@ -118,28 +128,61 @@ class PieceTokenizer:
         return match[0] if match and match[0] in self.language_tokens else ""
 
     def encode_target(self, text: str) -> list[int]:
-        (encoder, tokens), unknown = self._target_encoding, self.unknown_id
-        return [*(tokens.get(piece, unknown) for piece in encoder.encode(text)[0]), self._end]
+        tokens, unknown = self._target_tokens, self.unknown_id
+        return [*(tokens.get(piece, unknown) for piece in self._target_encoder.encode(text)[0]), self._end]
 
     def decode(self, ids: Sequence[int]) -> str:
         texts, hidden = self._texts, self._hidden
         return joined_pieces([texts[token] for token in ids if token < len(texts) and token not in hidden])
 
 
-def _encoder(pieces: Pieces | NumberedPieces) -> tuple[SentencePieceEncoder, Mapping[str, int]]:
-    """Return the encoder that cuts text into pieces, and the token ids of these pieces."""
-    encoder = SentencePieceEncoder(pieces.model)
-    return encoder, pieces.tokens(encoder)
+def read_pieces_beside_json(folder: str) -> PieceTokenizer | None:
+    """Read the pieces that a converted model of Marian's has beside tokenizer.json, which takes longer to read.
+
+    `None`: there are no pieces, or a file of the tokenizer says something else. Of a tokenizer.json, everything but
+    its list of pieces is compared.
+    """
+    config = read_tokenizer_config(folder)
+    if not config.get("split_special_tokens") or config.get("clean_up_tokenization_spaces"):
+        return None
+    has_two = os.path.lexists(os.path.join(folder, TARGET_TOKENIZER_FILE))
+    names = list(zip(PIECES_FILES, (TOKENIZER_FILE, TARGET_TOKENIZER_FILE), strict=True))[: 1 + has_two]
+    vocabularies, sizes = [], set()
+    for pieces_file, json_file in ((os.path.join(folder, name) for name in pair) for pair in names):
+        if not os.path.lexists(pieces_file):
+            return None
+        with open_file(json_file) as stream:
+            head, file_size = stream.read(MAX_HEAD), os.fstat(stream.fileno()).st_size
+        try:
+            stored = json.loads(head[: head.index(b'"model"')].rstrip().removesuffix(b",") + b"}")
+            size = stored["added_tokens"][-1]["id"] + 1
+            vocabularies.append(Pieces(pieces_file))
+            if size > file_size or stored != _without_model(vocabularies[-1], size):
+                return None
+        except (CheckpointError, UnsupportedModelError, ValueError, TypeError, LookupError, RecursionError):
+            return None  # `tokenizers` says what is wrong with a tokenizer.json
+        sizes.add(size)
+    return PieceTokenizer(vocabularies[0], vocabularies[-1], size) if len(sizes) == 1 else None
 
 
 def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
-    """Return a tokenizer.json with the pieces of a vocabulary, filled up to `size` tokens; the last one pads.
+    """Return a tokenizer.json with the pieces of a vocabulary, filled up to `size` tokens; the last one pads."""
+    return {**_without_model(vocabulary, size), "model": _model(vocabulary, _texts(vocabulary, size))}
+
+
+def _texts(vocabulary: Pieces, size: int) -> list[str]:
+    """Return the texts of all tokens in a tokenizer.json of this size."""
+    fill = (f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1))
+    return [*vocabulary.texts, *fill, PAD]
+
+
+def _without_model(vocabulary: Pieces, size: int) -> dict[str, Any]:
+    """Return a tokenizer.json without its list of pieces.
 
     SentencePiece never matches control pieces in a text, but `tokenizers` would. So the tokenizer.json has a
     pre-tokenizer that splits text inside such pieces.
     """
-    fill = [f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1)]
-    texts = [*vocabulary.texts, *fill, PAD]
+    texts = _texts(vocabulary, size)
     special = (vocabulary.end, vocabulary.unknown, size - 1)
     special_token_flags = {
         "single_word": False,
@@ -148,8 +191,7 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
         "normalized": False,
         "special": True,
     }
-    kinds = vocabulary.model.kinds
-    unmatched = [text for index, text in enumerate(vocabulary.texts) if kinds[index] not in (NORMAL, USER_DEFINED)]
+    unmatched = list(of_kinds(vocabulary.model, vocabulary.texts, *UNMATCHED))
     _check_symbols(vocabulary.model, unmatched)
     metaspace = {"type": "Metaspace", "replacement": SPACE, "split": True}
     metaspace["prepend_scheme"] = "always" if vocabulary.model.add_dummy_prefix else "never"
@@ -163,7 +205,7 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
         "normalizer": _normalizer(vocabulary.model),
         "pre_tokenizer": {
             "type": "Sequence",
-            "pretokenizers": [metaspace, _splitter([*unmatched, *fill, PAD])],
+            "pretokenizers": [metaspace, _splitter([*unmatched, *texts[len(vocabulary.texts) :]])],
         },
         "post_processor": {
             "type": "TemplateProcessing",
@@ -172,7 +214,6 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
             "special_tokens": {END: {"id": END, "ids": [vocabulary.end], "tokens": [END]}},
         },
         "decoder": _decoder(vocabulary.model),
-        "model": _model(vocabulary, texts),
     }
 
 

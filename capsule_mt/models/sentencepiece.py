@@ -22,6 +22,7 @@ from capsule_mt.models.weights import CheckpointError
 SPACE = "\u2581"
 MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+UNMATCHED = frozenset(range(256)) - {NORMAL, USER_DEFINED}  # kinds of pieces that text is not cut into
 # the library's search for the largest score starts here, not at -inf; scores, which are logarithms, are rarely larger
 SMALLEST_FLOAT = 2.0**-126
 MAX_PART_LENGTH = 32  # characters that the map may replace at once; Unicode's compositions are shorter

@@ -57,16 +57,16 @@ class Shortlist:
         try:
             self.starts, self.frequent = array("i", starts), array("i", frequent)
             numbers = tokens if isinstance(tokens, memoryview) else array("i", tokens)
-            num_translations = list(map(sub, self.starts[1:], self.starts))  # of each source token
+            ends = memoryview(self.starts)[1:]
             is_list = bool(self.starts) and self.starts[0] == 0 and self.starts[-1] == len(numbers)
-            if not is_list or min(num_translations, default=0) < 0:
+            if not is_list or min(map(sub, ends, self.starts), default=0) < 0:
                 raise ValueError("offsets that do not ascend to the number of tokens")
             self.tokens = narrowed(numbers, vocabulary)
             narrowed(self.frequent, vocabulary)
         except (ValueError, OverflowError) as error:
             raise ValueError(f"`shortlist` is damaged: {error}") from None
         self._frequent = frozenset(self.frequent)
-        self._max_translations = max(num_translations, default=0)
+        self._max_translations = max(map(sub, ends, self.starts), default=0)
 
     @classmethod
     def of_translations(
@@ -93,11 +93,11 @@ class Shortlist:
         vocabulary = str(stored.metadata.get("vocabulary", ""))
         if not vocabulary.isdecimal() or not all(name in stored for name in NAMES):
             raise CheckpointError(f"{file}: is not a shortlist")
-        lists: list[array[int]] = []
+        lists: list[memoryview] = []
         for name in NAMES:
             if stored.dtype(name) != "I32" or len(stored.shape(name)) != 1:
                 raise CheckpointError(f"{file}: `{name}` must be a list of I32, got {stored.dtype(name)}")
-            lists.append(array("i", bytes(stored.content(name))))
+            lists.append(memoryview(stored.content(name)).cast("i"))
         starts, tokens, frequent = lists
         multiple = str(stored.metadata.get("multiple", "1"))
         return cls(starts, tokens, frequent, int(vocabulary), max(int(multiple), 1) if multiple.isdecimal() else 1)

@@ -3,9 +3,7 @@
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
-
-from tokenizers import Tokenizer as FastTokenizer
+from typing import TYPE_CHECKING, Any
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.line_failures import may_be_line_error
@@ -14,6 +12,9 @@ from capsule_mt.models.languages import ManyLanguages, language_codes_of
 from capsule_mt.models.opening import read_file
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
+
+if TYPE_CHECKING:  # imported late: it takes 7 MB, and most tokenizers do without
+    from tokenizers import Tokenizer as FastTokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"
@@ -97,7 +98,9 @@ class FileTokenizer(ManyLanguages):
         return [token for token in self._source.get_vocab() if token.startswith(">>") and token.endswith("<<")]
 
 
-def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
+def _load(file: str, splits_special_tokens: bool) -> "FastTokenizer":
+    from tokenizers import Tokenizer as FastTokenizer
+
     if not os.path.lexists(file):
         raise UnsupportedModelError(f"{file}: no such file; a tokenizer of another kind needs hf-capsule-mt")
     content = read_file(file)
