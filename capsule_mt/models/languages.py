@@ -89,10 +89,8 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
 
     argument: the name for errors.
     """
-    if language is not None and not isinstance(language, str):
-        raise TypeError(f"`{argument}` must be text such as {next(iter(codes))!r}, got {language!r}")
-    if language in codes:
-        return str(language)
+    if language is not None and language in codes:
+        return language
     first, region = language_and_region(language or "")
     same_language = [code for code in codes if first and language_and_region(code)[0] == first]
     matches = [code for code in same_language if _agree(language_and_region(code)[1], region)]

@@ -366,7 +366,7 @@ def test_languages_that_a_model_does_not_have(language, message):
 @pytest.mark.parametrize("language", [5, ["de"], b"de"])
 def test_languages_of_a_wrong_type(language, folders):
     translator = Translator.from_pretrained(folders["nllb"][0], src_lang="de", tgt_lang="en")
-    message = f"`tgt_lang` must be text such as 'ace_Arab', got {language!r}"
+    message = f"`tgt_lang` must be the code of a language, such as 'de', got {language!r}"
     with pytest.raises(TypeError, match=re.escape(message)):
         translator("Hut", tgt_lang=language)
 
