@@ -12,6 +12,7 @@ from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.checking import check_calibration, check_generation
+from capsule_mt.models.facts import PIECES_CHECKSUMS
 from capsule_mt.models.languages import ManyLanguages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.opening import open_file
@@ -145,10 +146,10 @@ class HubCheckpoint:
             tokenizer = nllb_tokenizer(self.folder) if has_json else pieces_tokenizer(self.folder)
             if tokenizer is not None:
                 return tokenizer
-        if has_pieces and has_json:
+        if os.path.lexists(os.path.join(self.folder, PIECES_CHECKSUMS)):
             from capsule_mt.models.piece_tokenizer import read_pieces_beside_json
 
-            pieces = read_pieces_beside_json(self.folder)
+            pieces = read_pieces_beside_json(self.folder, self.config["vocab_size"])
             if pieces is not None:
                 return pieces
         if has_pieces and not has_json:

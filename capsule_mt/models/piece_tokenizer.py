@@ -4,14 +4,15 @@ The token id of a piece is its index in its model, or its number in a vocabulary
 """
 
 import binascii
-import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
+from capsule_mt.models.facts import PIECES_CHECKSUMS, file_checksum
 from capsule_mt.models.marian_yaml import read_vocabulary
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.sentencepiece import (
@@ -31,13 +32,12 @@ from capsule_mt.models.sentencepiece import (
     scores_of,
     symbols_of,
 )
-from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, read_tokenizer_config
-from capsule_mt.models.weights import CheckpointError
+from capsule_mt.models.tokenizer import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from capsule_mt.models.weights import CheckpointError, read_json, write_json
 from capsule_mt.text.tokenizer import Encoded
 
 END, UNKNOWN_TOKEN, PAD = "</s>", "<unk>", "<pad>"
 PIECES_FILES = "source.spm", "target.spm"  # as OPUS-MT and `capsule-mt convert` name them
-MAX_HEAD = 1 << 19  # bytes of a tokenizer.json before its list of pieces: most are the map of the normalisation
 LANGUAGE_PREFIX = re.compile(r">>(?s:.*?)<<")
 
 
@@ -136,53 +136,41 @@ class PieceTokenizer:
         return joined_pieces([texts[token] for token in ids if token < len(texts) and token not in hidden])
 
 
-def read_pieces_beside_json(folder: str) -> PieceTokenizer | None:
-    """Read the pieces that a converted model of Marian's has beside tokenizer.json, which takes longer to read.
+def write_pieces_beside_json(folder: str, vocabularies: Iterable[str]) -> None:
+    """Write the SentencePiece models of a tokenizer beside its tokenizer.json, which takes longer to read."""
+    for name, file in zip(PIECES_FILES, vocabularies, strict=False):
+        with open_file(file) as source, open(os.path.join(folder, name), "wb") as target:
+            shutil.copyfileobj(source, target)
+    write_json(os.path.join(folder, PIECES_CHECKSUMS), _checksums(folder))
 
-    `None`: there are no pieces, or a file of the tokenizer says something else. Of a tokenizer.json, everything but
-    its list of pieces is compared.
+
+def read_pieces_beside_json(folder: str, size: int) -> PieceTokenizer | None:
+    """Read what `write_pieces_beside_json` wrote; `None` if a file of the tokenizer has changed since.
+
+    size: the number of tokens in tokenizer.json.
     """
-    config = read_tokenizer_config(folder)
-    if not config.get("split_special_tokens") or config.get("clean_up_tokenization_spaces"):
+    checksums = _checksums(folder)
+    if read_json(os.path.join(folder, PIECES_CHECKSUMS)) != checksums:
         return None
-    has_two = os.path.lexists(os.path.join(folder, TARGET_TOKENIZER_FILE))
-    names = list(zip(PIECES_FILES, (TOKENIZER_FILE, TARGET_TOKENIZER_FILE), strict=True))[: 1 + has_two]
-    vocabularies, sizes = [], set()
-    for pieces_file, json_file in ((os.path.join(folder, name) for name in pair) for pair in names):
-        if not os.path.lexists(pieces_file):
-            return None
-        with open_file(json_file) as stream:
-            head, file_size = stream.read(MAX_HEAD), os.fstat(stream.fileno()).st_size
-        try:
-            stored = json.loads(head[: head.index(b'"model"')].rstrip().removesuffix(b",") + b"}")
-            size = stored["added_tokens"][-1]["id"] + 1
-            vocabularies.append(Pieces(pieces_file))
-            if size > file_size or stored != _without_model(vocabularies[-1], size):
-                return None
-        except (CheckpointError, UnsupportedModelError, ValueError, TypeError, LookupError, RecursionError):
-            return None  # `tokenizers` says what is wrong with a tokenizer.json
-        sizes.add(size)
-    return PieceTokenizer(vocabularies[0], vocabularies[-1], size) if len(sizes) == 1 else None
+    vocabularies = [Pieces(os.path.join(folder, name)) for name in PIECES_FILES if name in checksums]
+    return PieceTokenizer(vocabularies[0], vocabularies[-1], size)
+
+
+def _checksums(folder: str) -> dict[str, str]:
+    """Return the checksums of the files of the tokenizer in a folder, by name."""
+    names = (*PIECES_FILES, TOKENIZER_FILE, TARGET_TOKENIZER_FILE, CONFIG_FILE)
+    files = {name: os.path.join(folder, name) for name in names}
+    return {name: file_checksum(file) for name, file in files.items() if os.path.lexists(file)}
 
 
 def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
-    """Return a tokenizer.json with the pieces of a vocabulary, filled up to `size` tokens; the last one pads."""
-    return {**_without_model(vocabulary, size), "model": _model(vocabulary, _texts(vocabulary, size))}
-
-
-def _texts(vocabulary: Pieces, size: int) -> list[str]:
-    """Return the texts of all tokens in a tokenizer.json of this size."""
-    fill = (f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1))
-    return [*vocabulary.texts, *fill, PAD]
-
-
-def _without_model(vocabulary: Pieces, size: int) -> dict[str, Any]:
-    """Return a tokenizer.json without its list of pieces.
+    """Return a tokenizer.json with the pieces of a vocabulary, filled up to `size` tokens; the last one pads.
 
     SentencePiece never matches control pieces in a text, but `tokenizers` would. So the tokenizer.json has a
     pre-tokenizer that splits text inside such pieces.
     """
-    texts = _texts(vocabulary, size)
+    fill = [f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1)]
+    texts = [*vocabulary.texts, *fill, PAD]
     special = (vocabulary.end, vocabulary.unknown, size - 1)
     special_token_flags = {
         "single_word": False,
@@ -205,7 +193,7 @@ def _without_model(vocabulary: Pieces, size: int) -> dict[str, Any]:
         "normalizer": _normalizer(vocabulary.model),
         "pre_tokenizer": {
             "type": "Sequence",
-            "pretokenizers": [metaspace, _splitter([*unmatched, *texts[len(vocabulary.texts) :]])],
+            "pretokenizers": [metaspace, _splitter([*unmatched, *fill, PAD])],
         },
         "post_processor": {
             "type": "TemplateProcessing",
@@ -214,6 +202,7 @@ def _without_model(vocabulary: Pieces, size: int) -> dict[str, Any]:
             "special_tokens": {END: {"id": END, "ids": [vocabulary.end], "tokens": [END]}},
         },
         "decoder": _decoder(vocabulary.model),
+        "model": _model(vocabulary, texts),
     }
 
 

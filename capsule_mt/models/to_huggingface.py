@@ -1,7 +1,6 @@
 """A folder of Marian's as a checkpoint of transformers: a Capsule Marian in float32, its tokenizer, its shortlist."""
 
 import os
-import shutil
 from collections.abc import Callable
 
 from capsule_mt.engine.library import widened
@@ -10,9 +9,8 @@ from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
 from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
 from capsule_mt.models.marian_files import options_of
-from capsule_mt.models.opening import open_file
 from capsule_mt.models.parts import Parts
-from capsule_mt.models.piece_tokenizer import PIECES_FILES
+from capsule_mt.models.piece_tokenizer import write_pieces_beside_json
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import FILE_NAME
 from capsule_mt.models.tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
@@ -70,9 +68,6 @@ def write_huggingface(
         (TOKENIZER_CONFIG_FILE, checkpoint.tokenizer_config),
     ):
         write_json(os.path.join(out, name), content)
-    # beside tokenizer.json, which takes longer to read: see `read_pieces_beside_json`
-    for name, file in zip(PIECES_FILES, dict.fromkeys(files.vocabularies), strict=False):
-        with open_file(file) as source, open(os.path.join(out, name), "wb") as target:
-            shutil.copyfileobj(source, target)
+    write_pieces_beside_json(os.fspath(out), dict.fromkeys(files.vocabularies))
     if shortlist is not None:
         shortlist.save(os.path.join(out, FILE_NAME))
