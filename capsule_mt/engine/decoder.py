@@ -28,6 +28,11 @@ def with_first_token(options: SearchOptions) -> SearchOptions:
     return options._replace(prefixes=prefixes, transformers_only=other_options)
 
 
+def _hint(name: str) -> str:
+    """Return what an error says of an option that the engine lacks, or of a value of `bad_words_ids`."""
+    return " with sequences of several tokens" if name == "bad_words_ids" else nearest(name, BY_NAME, " ({})")
+
+
 class EngineDecoder:
     """A `Decoder` over an engine and a model's special tokens; `end` is -1 where there is none."""
 
@@ -46,7 +51,7 @@ class EngineDecoder:
             raise ValueError(f"`{FIRST_TOKEN}` must be a token id from 0 to {size - 1}, got {first_token}")
         options = with_first_token(options)
         if options.transformers_only:
-            names = ", ".join(f"`{name}`" + nearest(name, BY_NAME, " ({})") for name in options.transformers_only)
+            names = ", ".join(f"`{name}`{_hint(name)}" for name in options.transformers_only)
             raise ValueError(f"the native engine does not support {names}")
         results = self.engine.search(sources, options, start=self.start, end=self.end, pad=self.pad)
         batch: list[list[Hypothesis]] = []

@@ -155,14 +155,14 @@ class Engine:
             if len(values) != len(sources) and (values or name == "limits"):
                 raise ValueError(f"`{name}` must be one for each of the {len(sources)} sources, got {len(values)}")
         max_tokens = MAX_TARGET_TOKENS if self.longest_target is None else self.longest_target
-        for name, values, maximum in (
-            ("limits", options.limits, max_tokens),
-            ("num_beams", [options.num_beams], self.vocabulary),
-            ("num_return_sequences", [options.num_return_sequences], options.num_beams),
+        for name, values, maximum, limited_by in (
+            ("`limits` (`max_new_tokens`, or `max_length` minus 1)", options.limits, max_tokens, ""),
+            ("`num_beams`", [options.num_beams], self.vocabulary, ""),
+            ("`num_return_sequences`", [options.num_return_sequences], options.num_beams, " (`num_beams`)"),
         ):
             for value in values:  # the engine allocates by these numbers
                 if type(value) is not int or not 1 <= value <= maximum:
-                    raise ValueError(f"`{name}` must be a whole number from 1 to {maximum}, got {value!r}")
+                    raise ValueError(f"{name} must be a whole number from 1 to {maximum}{limited_by}, got {value!r}")
         for option in OPTIONS:
             if (value := getattr(options, option.name)) is not option.default:
                 option.check(value)

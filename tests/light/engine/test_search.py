@@ -382,6 +382,8 @@ def test_a_list_that_sources_share_is_as_a_list_of_each():
 def test_options_of_generate_are_refused():
     with pytest.raises(ValueError, match=r"not support `top_k`, `num_beam` \(did you mean `num_beams`\?\)$"):
         decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(transformers_only={"top_k": 5, "num_beam": 5}))
+    with pytest.raises(ValueError, match=r"not support `bad_words_ids` with sequences of several tokens$"):
+        decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(transformers_only={"bad_words_ids": [[5, 6]]}))
 
 
 @pytest.mark.parametrize(
@@ -390,10 +392,13 @@ def test_options_of_generate_are_refused():
         (lambda d: d.translate([[5, 61]], SearchOptions([5])), "token 61 is outside the vocabulary of 61"),
         (lambda d: d.translate([[]], SearchOptions([5])), "source 0 has no token"),
         (lambda d: d.translate([[5] * 31], SearchOptions([5])), "31 tokens, but there are positions for 30"),
-        (lambda d: d.translate([[5]], SearchOptions([31])), "`limits` must be a whole number from 1 to 30, got 31"),
+        (
+            lambda d: d.translate([[5]], SearchOptions([31])),
+            "`limits` .`max_new_tokens`, or `max_length` minus 1. must be a whole number from 1 to 30, got 31",
+        ),
         (
             lambda d: d.translate([[5]], SearchOptions([5], num_return_sequences=2)),
-            "`num_return_sequences` must be .* from 1 to 1",
+            "`num_return_sequences` must be .* from 1 to 1 .`num_beams`., got 2",
         ),
         (lambda d: d.translate([[5]], SearchOptions([5], prefixes=[[1] * 6])), "prefix 0 has 6 tokens"),
         (
