@@ -223,6 +223,9 @@ def check_arguments(arguments: argparse.Namespace, parser: argparse.ArgumentPars
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
     if arguments.coverage is not None and arguments.coverage.suffix not in REPORT_SUFFIXES:
         parser.error(f"--coverage writes {', '.join(REPORT_SUFFIXES)}, got {arguments.coverage}")
+    threshold = arguments.coverage_threshold
+    if threshold is not None and not 0 <= threshold <= 1:
+        parser.error(f"--coverage-threshold takes a score from 0 to 1, got {threshold}")
     if arguments.support and arguments.coverage is None:
         parser.error("--support marks words in the file of --coverage: name a file with --coverage")
     if arguments.reverse is not None and not covers(arguments):

@@ -45,5 +45,10 @@ class CoverageOptions:
             number = getattr(self, name)
             if number is not None and (isinstance(number, bool) or not hasattr(type(number), "__float__")):
                 raise TypeError(f"`{name}` must be a number, got {number!r}")
+        for name, value in (("threshold", self.threshold), ("weight", self.weight)):
+            if value is not None and not value >= 0:
+                raise ValueError(f"`{name}` of coverage must be a number of at least 0, got {value!r}")
+        if not isinstance(self.support, bool):
+            raise TypeError(f"`support` must be True or False, got {self.support!r}")
         if self.retry_beams is not None and self.retry_beams < 2:
             raise ValueError(f"`retry_beams` must be at least 2, got {self.retry_beams}")

@@ -533,6 +533,8 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("missing.json", "--format", "lines"), "missing.json: no such file"),
         (("my missing.pdf",), "my missing.pdf: no such file"),
         (("t.csv",), "t.csv: name the column to translate, as a number or a name: --column 2; --format lines"),
+        (("--coverage-threshold", "80"), "--coverage-threshold takes a score from 0 to 1, got 80"),
+        (("--coverage-threshold", "nan"), "--coverage-threshold takes a score from 0 to 1, got nan"),
         (("--reverse", "other"), "--reverse verifies the marks of --coverage: name a file with --coverage"),
         (("--marks", "sure"), "--marks chooses among the marks of --coverage: name a file with --coverage"),
         (

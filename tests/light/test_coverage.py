@@ -77,6 +77,13 @@ def test_options_that_are_refused():
             CoverageOptions(**{name: "4"})
     with pytest.raises(ValueError, match="`retry_beams` must be at least 2, got 1"):
         CoverageOptions(threshold=0.5, retry_beams=1)
+    for threshold in (-0.1, float("nan"), "0.8"):
+        with pytest.raises(ValueError, match="`threshold` of coverage must be a number of at least 0, got"):
+            CoverageOptions(threshold=threshold)
+    with pytest.raises(ValueError, match="`weight` of coverage must be a number of at least 0, got -1"):
+        CoverageOptions(weight=-1)
+    with pytest.raises(TypeError, match="`support` must be True or False, got 'yes'"):
+        CoverageOptions(support="yes")
     with pytest.raises(ValueError, match="`marks` must be sure, likely or all, got 'some'"):
         CoverageOptions(marks="some")
     with pytest.raises(
