@@ -182,6 +182,13 @@ class CapsuleMarianEncoder(TransformerStack):
         )
         hidden = self.embed(input_ids, inputs_embeds)
         self.check_has_words(hidden)
+        if attention_mask is not None and attention_mask.dim() == 2 and not torch.compiler.is_compiling():
+            rows, length = attention_mask.shape
+            if length != hidden.shape[1] or rows not in (1, hidden.shape[0]):
+                raise ValueError(
+                    f"`attention_mask` of {type(self).__name__} must be {list(hidden.shape[:2])}, got "
+                    f"{list(attention_mask.shape)}"
+                )
         mask = bidirectional_mask(attention_mask, hidden.shape[1])
         states, attentions, routings = [hidden], [], {}
         for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):

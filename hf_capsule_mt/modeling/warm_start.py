@@ -47,6 +47,9 @@ def warm_start(
             raise ValueError(f"{sorted(loading)} apply to a checkpoint, but `from_marian` was given a model")
         source = model_or_path
     else:
+        if not isinstance(model_or_path, (str, os.PathLike)):
+            kind = type(model_or_path).__name__
+            raise TypeError(f"`from_marian` takes a model, or the folder or the name of a checkpoint, got a {kind}")
         _check_folder(model_or_path, loading.get("subfolder", ""))
         source = AutoModelForSeq2SeqLM.from_pretrained(model_or_path, **loading)
     if not isinstance(source, (MarianMTModel, model_class)):

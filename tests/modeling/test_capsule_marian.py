@@ -58,6 +58,13 @@ class TestCapsuleMarian(TwoVocabulariesChecks):
         torch.testing.assert_close(model(**batch).logits, logits, **TOLERANCE)
         assert torch.equal(model.generate(**self.source(batch), max_new_tokens=5, num_beams=2), words)
 
+    def test_a_mask_of_another_source_is_refused(self):
+        model, batch = self.model({}), self.batch()
+        for mask in (batch["attention_mask"][:, :6], batch["attention_mask"][:2]):
+            message = rf"`attention_mask` of CapsuleMarianEncoder must be \[3, 7\], got \{list(mask.shape)}"
+            with pytest.raises(ValueError, match=message):
+                model(**{**batch, "attention_mask": mask})
+
     def test_hidden_states_and_attentions(self, mix):
         model, batch = self.model(mix), self.batch()
         output = model(**batch, output_hidden_states=True, output_attentions=True)

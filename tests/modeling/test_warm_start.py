@@ -120,5 +120,7 @@ def test_wrong_arguments_are_refused(marian):
     bart = BartForConditionalGeneration(BartConfig(vocab_size=31, d_model=16, encoder_layers=1, decoder_layers=1))
     with pytest.raises(ValueError, match="needs a MarianMTModel or a CapsuleMarianMTModel, got a Bart"):
         CapsuleMarianMTModel.from_marian(bart)
+    with pytest.raises(TypeError, match=r"`from_marian` takes a model, or the folder or the name .*, got a int"):
+        CapsuleMarianMTModel.from_marian(5)
     with pytest.raises(ValueError, match="no use for these weights"):
         CapsuleMarianMTModel.from_marian(marian, encoder_layers=2)
