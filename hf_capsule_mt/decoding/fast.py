@@ -178,6 +178,8 @@ class FastTranslator:
             Sequences [B * returned, T] that begin with the start token, padded on the right.
         """
         inputs = options.pop("input_ids", None) if inputs is None else inputs
+        if inputs is not None and not isinstance(inputs, torch.Tensor):
+            raise TypeError(f"`inputs` must be a tensor of token ids [batch, source], got a {type(inputs).__name__}")
         try:
             settings = self._settings(generation_config, options)
             sources, search = self._request(inputs, attention_mask, settings, options)
@@ -223,6 +225,8 @@ class FastTranslator:
         for name, value in with_first_token(options).transformers_only.items():
             raise UnsupportedOptionError(f"`{name}`" if name == "logits_processor" else f"`{name}={value!r}`")
         beams, returned = options.num_beams, options.num_return_sequences
+        if beams < 1:
+            raise ValueError(f"`num_beams` must be at least 1, got {beams}")
         engine = cast(Engine, self._engine)
         longest = engine.longest_target
         if returned > beams or 2 * beams > engine.vocabulary:

@@ -120,6 +120,14 @@ def test_a_strict_translator_refuses_options_that_the_engine_lacks(options, mess
         strictly(build("plain"), int8=False).generate(**batch(), **options)
 
 
+def test_values_that_generate_cannot_use_either_are_named():
+    fast = to_fast(build("plain"))
+    with pytest.raises(TypeError, match=r"`inputs` must be a tensor of token ids \[batch, source\], got a list"):
+        fast.generate([[5, 6]])
+    with pytest.raises(ValueError, match="`num_beams` must be at least 1, got 0"):
+        fast.generate(**batch(), num_beams=0)
+
+
 def test_a_shortlist_beside_the_model_is_read_and_must_fill_the_beams(tmp_path):
     model = build("plain")
     model.name_or_path = str(tmp_path)
