@@ -32,6 +32,8 @@ TOKEN = re.compile(
 COMMENT = re.compile(r"(?P<comment>//[^\n]*|/\*.*?\*/)", re.DOTALL)
 REGEX = re.compile(r"(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/[a-z]*)")
 TEMPLATE = re.compile(r"(?P<template>[`}](?:\\.|\$(?!\{)|[^`\\$])*(?:`|\$\{))", re.DOTALL)
+FIELD = re.compile(r"[a-z]+[A-Z]\w*")
+NAMES_OF_PLATFORMS = ("ignoreBOM", "readFile")  # of browsers and node, in objects and patterns of the package
 MODIFIERS = ("async", "static", "get", "*")  # of members
 # a "/" after one of these begins a regular expression, and a "{" an object or a pattern
 OPENING = "( , [ = : ? ?? || && ... return of in const let throw ! + -"
@@ -55,7 +57,8 @@ def page_scripts(modules: Mapping[str, str], entries: Sequence[str] = ("index", 
     texts = {name: re.sub(MODULE, r' from "./capsule.js"', modules[name]) for name in entries}
     exports = {name.strip() for text in texts.values() for names in SHARED.findall(text) for name in names.split(",")}
     shared = {name: text for name, text in modules.items() if name not in entries}
-    bundle = minified(with_variables_for_fields(_joined_modules(shared)), sorted(exports - {""}))
+    public = {name for text in texts.values() for name in re.findall(r"\w+", text)}
+    bundle = minified(with_variables_for_fields(_joined_modules(shared)), sorted(exports - {""}), public)
     return {"capsule": bundle} | {name: without_comments(text) for name, text in texts.items()}
 
 
@@ -100,9 +103,13 @@ def _joined_modules(modules: Mapping[str, str]) -> str:
     return script
 
 
-def minified(script: str, exports: Iterable[str] = ()) -> str:
-    """Return JavaScript without comments and with short names for its variables, of which it exports some."""
-    names = _Names(list(tokens_of(script)))
+def minified(script: str, exports: Iterable[str] = (), public: Collection[str] | None = None) -> str:
+    """Return JavaScript without comments and with short names for its variables, of which it exports some.
+
+    public: names that other scripts may use. Other fields and methods get short names, too, if they are written like
+        `sourceSpan`: names of data, as in a model's file, are written in another way.
+    """
+    names = _Names(list(tokens_of(script)), public)
     exported = ",".join(f"{names.shared[name]} as {name}" for name in exports)
     return _joined(names.shortened()) + (f"\nexport{{{exported}}};" if exported else "") + "\n"
 
@@ -165,9 +172,10 @@ class _Names:
     of a unit, unless one of them uses a variable of the other.
     """
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], public: Collection[str] | None = None) -> None:
         self.tokens = tokens
         self.roles = list(self._roles())
+        self.fields = {} if public is None else self._short_fields(public)
         self.units = list(self._units())
         declared = frozenset(self._declared_names())
         uses: list[dict[str, list[int]]] = [{} for _ in range(max(self.units, default=0) + 1)]
@@ -207,6 +215,20 @@ class _Names:
             }
             names[name] = next(_short_names(shared | conflicts))
         return names
+
+    def _short_fields(self, public: Collection[str]) -> dict[str, str]:
+        """Return short names for the fields and methods that the script defines and nothing else names."""
+        previous = ["", *(text for _, text in self.tokens)]
+        quoted = " ".join(text for kind, text in self.tokens if kind in ("string", "template", "regex"))
+        others = {*public, *re.findall(r"\w+", quoted), *NAMES_OF_PLATFORMS}
+        named = [
+            (text, last not in (".", "?."))
+            for (_, text), role, last in zip(self.tokens, self.roles, previous, strict=False)
+            if role in ("key", "both")
+        ]
+        defined = {text for text, is_defined in named if is_defined and FIELD.fullmatch(text)} - others
+        uses = Counter(text for text, _ in named if text in defined)
+        return {name: f"${_short(index)}" for index, (name, _) in enumerate(uses.most_common())}
 
     def _units(self) -> Iterator[int]:
         """Yield the unit of each token: a statement of the script, or a member of a class."""
@@ -283,8 +305,11 @@ class _Names:
     def shortened(self) -> Iterator[Token]:
         for (kind, text), role, unit in zip(self.tokens, self.roles, self.units, strict=True):
             short = self.shared.get(text) or self.local[unit].get(text, text)
-            short = short if role in ("variable", "both") else text
-            yield kind, f"{text}:{short}" if role == "both" and short != text else short
+            field = self.fields.get(text, text)
+            if role == "both":
+                yield kind, f"{field}:{short}" if short != field else short
+            else:
+                yield kind, field if role == "key" else short if role == "variable" else text
 
 
 def _start(scope: range) -> int:
@@ -350,22 +375,26 @@ def _short(number: int) -> str:
 
 
 def _joined(tokens: Iterable[Token]) -> str:
-    """Write tokens with a space only where two would become one; the package ends each statement by a semicolon."""
+    """Write tokens with a space only where two would become one; the package ends each statement by a semicolon.
+
+    A constant becomes a variable: `let` is shorter, and joins more declarations.
+    """
     script = ""
-    for _, text in _plainer(_merged_declarations(list(tokens))):
+    variables = [(kind, "let" if (kind, text) == ("name", "const") else text) for kind, text in tokens]
+    for _, text in _plainer(_merged_declarations(variables)):
         touches = script[-1:] + text[:1]
         script += f" {text}" if re.fullmatch(r"[\w$#][\w$#]|\+\+|--|//", touches) else text
     return script
 
 
 def _merged_declarations(tokens: list[Token]) -> list[Token]:
-    """Return tokens with one statement for neighbours such as `const a = 1; const b = 2;`: a comma joins them."""
+    """Return tokens with one statement for neighbours such as `let a = 1; let b = 2;`: a comma joins them."""
     merged: list[Token] = []
     openings = [""]  # the first token of the statement in each open bracket; "" before it
     following = iter([*(text for _, text in tokens[1:]), ""])
     for kind, text in tokens:
         after = next(following)
-        if merged and merged[-1] == ("mark", ",") and text == openings[-1] and text in ("const", "let"):
+        if merged and merged[-1] == ("mark", ",") and text == openings[-1] == "let":
             continue  # the comma before it replaces the semicolon
         openings[-1] = openings[-1] or text
         depth_change = _depth_of(kind, text)
@@ -373,10 +402,10 @@ def _merged_declarations(tokens: list[Token]) -> list[Token]:
             openings.append("")
         elif depth_change < 0:
             openings.pop()
-        if text == ";" and after in ("const", "let") and after == openings[-1]:
+        if text == ";" and after == openings[-1] == "let":
             merged.append(("mark", ","))
             continue
-        if kind == "mark" and (text == ";" or (text == "}" and after in ("const", "let"))):
+        if kind == "mark" and (text == ";" or (text == "}" and after == "let")):
             openings[-1] = ""
         merged.append((kind, text))
     return merged

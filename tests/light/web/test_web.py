@@ -588,8 +588,8 @@ def test_an_interface_of_other_sources_is_not_current(tmp_path):
 @pytest.mark.parametrize(
     ("script", "short"),
     [
-        ("const text = 'text'; // a comment\nuse(text);", "const a='text';b(a);\n"),
-        ("const { text, length: size = 1 } = item;", "const{text:a,length:b=1}=c;\n"),
+        ("const text = 'text'; // a comment\nuse(text);", "let a='text';b(a);\n"),
+        ("const { text, length: size = 1 } = item;", "let{text:a,length:b=1}=c;\n"),
         ("return { text, [text]: text.text, ...text };", "return{text:a,[a]:a.text,...a};\n"),
         (
             "class Word { static async text(text) {} text() { return { async text(text) {} }; } }",
@@ -601,21 +601,21 @@ def test_an_interface_of_other_sources_is_not_current(tmp_path):
         ),
         (
             """const text = /[/"]x/g.test(`${text} ${{ text }.text} text`) / 2; /* text */""",
-            """const a=/[/"]x/g.test(`${a} ${{text:a}.text} text`)/2;\n""",
+            """let a=/[/"]x/g.test(`${a} ${{text:a}.text} text`)/2;\n""",
         ),
-        ("const f = (one) => { const two = g(); return two; };", "const a=c=>{const b=d();return b};\n"),
+        ("const f = (one) => { const two = g(); return two; };", "let a=c=>{let b=d();return b};\n"),
         (
             "function f(one) { one.map((two) => two); return (six) => { if (six) { const four = one; g(four); } }; }",
-            "function a(b){b.map(b=>b);return c=>{if(c){const c=b;d(c)}}}\n",
+            "function a(b){b.map(b=>b);return c=>{if(c){let c=b;d(c)}}}\n",
         ),
-        ("const same = (word) => word;\nconst other = (text) => same([text,]);", "const a=b=>b,b=c=>a([c]);\n"),
+        ("const same = (word) => word;\nconst other = (text) => same([text,]);", "let a=b=>b,b=c=>a([c]);\n"),
         (
             "if (f) { const g = 1; let h = 2; let i = 3; } const j = `${f}`; const { k } = [() => { let h; let i; }];",
-            "if(a){const a=1;let b=2,c=3}const a=`${b}`,{k:b}=[()=>{let a,c}];\n",
+            "if(a){let a=1,b=2,c=3}let a=`${b}`,{k:b}=[()=>{let a,c}];\n",
         ),
         (
             'const words = { "one": 1, "a-b": 2 };\nfunction first() { return words; }\nfirst();',
-            'const a={one:1,"a-b":2};function b(){return a}b();\n',
+            'let a={one:1,"a-b":2};function b(){return a}b();\n',
         ),
     ],
 )
@@ -630,6 +630,17 @@ def test_a_field_becomes_a_variable_unless_its_object_is_read_as_a_whole():
     assert with_variables_for_fields(fields + read) == variables
     for use in ("use(FORMS);", "use(FORMS[key]);", "use(FORMS.keys);", "use({ ...FORMS });"):
         assert with_variables_for_fields(fields + read + use) == fields + read + use
+
+
+def test_fields_that_nothing_else_names_are_short():
+    script = (
+        "const { isOne, isTwo } = word; use({ isOne, isThree: isTwo }, word.isOne, word.isFour, 'isTwo', a_b.aB);\n"
+    )
+    short = "let{$a:a,isTwo:b}=c;d({$a:a,isThree:b},c.$a,c.isFour,'isTwo',e.aB);\n"
+    assert minified(script, public=["isThree"]) == short
+    methods = "class Word { isOne() { return this.isTwo; } isTwo = 1; get isThree() {} }"
+    assert minified(methods, public=()) == "class a{$b(){return this.$a}$a=1;get $c(){}}\n"
+    assert "isOne" in minified(script)
 
 
 def test_a_statement_declares_one_name():
