@@ -129,26 +129,26 @@ class _Bart:
 
     # ---- layers change the residual stream in place
     def _encoder_layer(self, hidden: int, layer: str) -> None:
-        words, heads = self.writers.words, self.settings.heads("encoder", self.width)
-        attention, norm = f"{layer}.self_attn", f"{layer}.self_attn_layer_norm"
-        joined = self._join_projections(words, self._sublayer_input(words, hidden, norm), attention)
-        attended = words.run("ATTEND_WORDS", words.new(self.width), joined=joined, heads=heads)
-        self._add(words, hidden, words.apply(attended, f"{attention}.out_proj", outputs=self.width), norm)
+        words = self.writers.words
+        self._self_attention(words, hidden, layer, "encoder", "ATTEND_WORDS")
         self._feed_forward(words, hidden, layer, "encoder")
 
     def _decoder_layer(self, hidden: int, layer: str, index: int, memory: int) -> None:
         step, heads = self.writers.step, self.settings.heads("decoder", self.width)
-        attention, norm = f"{layer}.self_attn", f"{layer}.self_attn_layer_norm"
-        joined = self._join_projections(step, self._sublayer_input(step, hidden, norm), attention)
-        attended = step.run("ATTEND_PAST", step.new(self.width), joined=joined, heads=heads, cache=index)
-        self._add(step, hidden, step.apply(attended, f"{attention}.out_proj", outputs=self.width), norm)
+        self._self_attention(step, hidden, layer, "decoder", "ATTEND_PAST", cache=index)
         attention, norm = f"{layer}.encoder_attn", f"{layer}.encoder_attn_layer_norm"
         attended = step.attend_source(self._sublayer_input(step, hidden, norm), memory, attention, heads, index)
         self._add(step, hidden, step.apply(attended, f"{attention}.out_proj", outputs=self.width), norm)
         self._feed_forward(step, hidden, layer, "decoder")
 
-    def _join_projections(self, writer: ModuleWriter, hidden: int, attention: str) -> int:
-        return writer.apply(hidden, *(f"{attention}.{letter}_proj" for letter in "qkv"), outputs=self.width)
+    def _self_attention(
+        self, writer: ModuleWriter, hidden: int, layer: str, side: str, operation: str, **fields: int
+    ) -> None:
+        attention, norm = f"{layer}.self_attn", f"{layer}.self_attn_layer_norm"
+        sublayer_input, heads = self._sublayer_input(writer, hidden, norm), self.settings.heads(side, self.width)
+        joined = writer.apply(sublayer_input, *(f"{attention}.{letter}_proj" for letter in "qkv"), outputs=self.width)
+        attended = writer.run(operation, writer.new(self.width), joined=joined, heads=heads, **fields)
+        self._add(writer, hidden, writer.apply(attended, f"{attention}.out_proj", outputs=self.width), norm)
 
     def _feed_forward(self, writer: ModuleWriter, hidden: int, layer: str, side: str) -> None:
         norm, inner_width = f"{layer}.final_layer_norm", self.settings.number(f"{side}_ffn_dim")

@@ -40,8 +40,7 @@ STORAGES = {
 }
 REBUILDERS = ("torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter", "collections OrderedDict")
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
-TEXTS = ("BINUNICODE", "SHORT_BINUNICODE")
+LITERALS = ("BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE", "SHORT_BINUNICODE")  # numbers and texts
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 MARK = object()
 # what reading a damaged zip or pickle raises
@@ -148,7 +147,7 @@ class _Machine:
         stack = self.stack
         if name in CONSTANTS:
             stack.append(CONSTANTS[name])
-        elif name in NUMBERS or name in TEXTS:
+        elif name in LITERALS:
             stack.append(argument)
         elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "MARK"):
             stack.append({"EMPTY_DICT": {}, "EMPTY_LIST": [], "EMPTY_TUPLE": (), "MARK": MARK}[name])
@@ -204,7 +203,9 @@ def _rebuilt(function: Any, arguments: Any) -> Any:
     if name == "OrderedDict" and arguments == ():
         return {}
     if name == "_rebuild_parameter":
-        return _tensor(arguments[0])
+        if not isinstance(arguments[0], _Tensor):
+            raise TypeError("a parameter that is not a tensor")
+        return arguments[0]
     if name != "_rebuild_tensor_v2":
         raise TypeError("a call of what is not a function")
     storage, offset, shape, strides, *_ = arguments
@@ -217,9 +218,3 @@ def _rebuilt(function: Any, arguments: Any) -> Any:
     if any(size > 1 and stride != step for size, stride, step in zip(shape, strides, expected, strict=True)):
         raise ValueError("a tensor whose numbers are not in row-major order")
     return _Tensor(storage, offset, tuple(shape))
-
-
-def _tensor(value: Any) -> _Tensor:
-    if not isinstance(value, _Tensor):
-        raise TypeError("a parameter that is not a tensor")
-    return value

@@ -104,8 +104,27 @@ class SafetensorsFile:
 
     @staticmethod
     def _entries_of(file: str, metadata: dict[str, Any]) -> "Iterator[tuple[str, Entry]]":
-        """Yield the tensors of a file; add the metadata in its header to `metadata`."""
-        return _entries(file, metadata)
+        """Yield the tensors of a file, which must fill it without a gap; add its metadata to `metadata`."""
+        with open_file(file) as stream:
+            file_size = os.fstat(stream.fileno()).st_size
+            header_size = int.from_bytes(stream.read(8), "little")
+            if not 0 < header_size <= min(file_size - 8, MAX_HEADER_SIZE):
+                raise CheckpointError(f"{file}: is not a safetensors file, or it is cut off")
+            header = _json_object(file, stream.read(header_size))
+        stated_metadata = header.pop("__metadata__", {})
+        if not isinstance(stated_metadata, dict):
+            raise CheckpointError(f"{file}: `__metadata__` must be an object, got {shown(stated_metadata)}")
+        metadata |= stated_metadata
+        entries = [_entry(file, name, description, 8 + header_size) for name, description in header.items()]
+        end = 8 + header_size
+        for name, entry in sorted(entries, key=lambda item: (item[1].start, item[1].size, item[0])):
+            if entry.start != end:
+                begin, expected = entry.start - 8 - header_size, end - 8 - header_size
+                raise CheckpointError(f"{file}: `data_offsets` of `{name}` must begin at {expected}, got {begin}")
+            end += entry.size
+            yield name, entry
+        if file_size != end:
+            raise CheckpointError(f"{file}: is {file_size} bytes long, but its header describes {end}")
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -156,30 +175,6 @@ class SafetensorsFile:
 
     def problem(self, name: str, message: str) -> ValueError:
         return CheckpointError(f"{self.file_of(name)}: {message}")
-
-
-def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
-    """Yield the tensors in the header of a safetensors file; raise an error unless they fill it without a gap."""
-    with open_file(file) as stream:
-        file_size = os.fstat(stream.fileno()).st_size
-        header_size = int.from_bytes(stream.read(8), "little")
-        if not 0 < header_size <= min(file_size - 8, MAX_HEADER_SIZE):
-            raise CheckpointError(f"{file}: is not a safetensors file, or it is cut off")
-        header = _json_object(file, stream.read(header_size))
-    stated_metadata = header.pop("__metadata__", {})
-    if not isinstance(stated_metadata, dict):
-        raise CheckpointError(f"{file}: `__metadata__` must be an object, got {shown(stated_metadata)}")
-    metadata |= stated_metadata
-    entries = [_entry(file, name, description, 8 + header_size) for name, description in header.items()]
-    end = 8 + header_size
-    for name, entry in sorted(entries, key=lambda item: (item[1].start, item[1].size, item[0])):
-        if entry.start != end:
-            begin, expected = entry.start - 8 - header_size, end - 8 - header_size
-            raise CheckpointError(f"{file}: `data_offsets` of `{name}` must begin at {expected}, got {begin}")
-        end += entry.size
-        yield name, entry
-    if file_size != end:
-        raise CheckpointError(f"{file}: is {file_size} bytes long, but its header describes {end}")
 
 
 def _entry(file: str, name: str, description: Any, data_start: int) -> tuple[str, Entry]:
