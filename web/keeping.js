@@ -10,7 +10,7 @@ export const CHECKED_ITEMS = patternOfKinds(KEPT_KINDS);
 export const TAGS = patternOfKinds(["tags"]);
 const NON_WORDS = patternOfKinds(["urls", "tags", "placeholders", "code"]);
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");
-const EMOJI_OR_NUMERAL = new RegExp(`${PATTERNS.EMOJI}|${KEPT_PATTERNS.numerals}`, "u");
+const EMOJI_OR_SIGNS = new RegExp(`${PATTERNS.EMOJI}|${KEPT_PATTERNS.numerals}|${KEPT_PATTERNS.signs}`, "u");
 const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE, PATTERNS.NUMBERED].map((pattern) => new RegExp(pattern, "uy"));
 const LETTER = /\p{L}/u;
 
@@ -18,7 +18,7 @@ export const mayHaveNonWords = (text) => NON_WORD_SIGNS.some((sign) => text.incl
 
 /** Return the parts of a text that its translation has as they are, by their kinds. */
 export function itemsOf(text, pattern = ITEMS) {
-  if (!mayHaveNonWords(text) && !EMOJI_OR_NUMERAL.test(text)) return [];
+  if (!mayHaveNonWords(text) && !EMOJI_OR_SIGNS.test(text)) return [];
   return Array.from(text.matchAll(pattern)).flatMap(({ 0: item, index, groups }) => {
     const kind = Object.keys(groups).find((name) => groups[name] !== undefined);
     return kind === "emphasis" ? emphasised(item, index) : [{ text: item, start: index, end: index + item.length, kind }];

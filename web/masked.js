@@ -175,13 +175,11 @@ export class Masked {
 
   /** Return this text with another ending instead of a span of `text` in the last part; of no characters after an item. */
   withEnding([first, end], ending) {
-    const parts = this.parts.slice();
-    const last = parts.pop();
-    const before = first < end ? last.text.slice(0, first - this.starts.at(-2)) : last.text;
-    const after = this.text.slice(end);
-    const [cut, cutEnd] = [last.end - this.text.length + first, last.end - after.length];
-    parts.push({ ...last, text: before, end: cut }, { text: ending, start: cut, end: cutEnd }, { text: after, start: cutEnd, end: last.end });
-    return this.#withParts(parts.filter(({ text }) => text));
+    const last = this.parts.at(-1);
+    const [cut, cutEnd] = [first, end].map((offset) => last.end - this.text.length + offset);
+    const before = first < end ? { ...last, text: last.text.slice(0, first - this.starts.at(-2)), end: cut } : last;
+    const added = [{ text: ending, start: cut, end: cutEnd }, { text: this.text.slice(end), start: cutEnd, end: last.end }];
+    return this.#withParts([...this.parts.slice(0, -1), before, ...added].filter(({ text }) => text));
   }
 
   get hasWords() {

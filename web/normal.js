@@ -8,7 +8,7 @@ import {
 
 const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
 const COMPATIBLE = new RegExp(`^${PATTERNS.COMPATIBLE}`, "u");
-const WORD = new RegExp(PATTERNS.WORD, "gu");
+const [SEQUENCES, WORD] = [PATTERNS.SEQUENCES, PATTERNS.WORD].map((pattern) => new RegExp(pattern, "gu"));
 const SENTENCE_START = new RegExp(PATTERNS.WORD_BEGINS, "u");
 const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
 export const EXTENDS = /^[\p{M}\u1160-\u11ff]/u; // may be composed with the character before
@@ -102,16 +102,17 @@ export class Vocabulary {
 
   /** Return the normal form of a text, in which protected spans stay as they are. */
   normalForm(source, protectedSpans = []) {
-    if (ASCII.test(source)) return new NormalForm(source);
+    const sequences = this.#sequences(source);
+    if (!sequences.size && ASCII.test(source)) return new NormalForm(source);
     const isComposed = source.normalize("NFC") === source;
-    if (isComposed && Array.from(source).every((character) => this.#isUnchanged(character))) return new NormalForm(source);
+    if (isComposed && !sequences.size && Array.from(source).every((character) => this.#isUnchanged(character))) return new NormalForm(source);
     let [plain, copiedEnd] = ["", 0];
     const spans = [];
     for (const [protectedStart, protectedEnd] of [...protectedSpans, [source.length, source.length]]) {
-      for (const [start, end] of clusters(source, copiedEnd, protectedStart, isComposed)) {
-        const form = this.#formOf(source, start, end);
+      for (const [start, end] of clusters(source, copiedEnd, protectedStart, isComposed, sequences)) {
+        const form = sequences.get(start)?.form ?? this.#formOf(source, start, end);
         plain += form;
-        for (let unit = 0; unit < form.length; unit++) spans.push([start, end]);
+        spans.push(...Array(form.length).fill([start, end]));
       }
       plain += source.slice(protectedStart, protectedEnd);
       for (let unit = protectedStart; unit < protectedEnd; unit++) spans.push([unit, unit + 1]);
@@ -123,6 +124,15 @@ export class Vocabulary {
 
   #isUnchanged(character) {
     return ASCII.test(character) || this.unchanged.has(character);
+  }
+
+  /** Return the ends and the forms of sequences of characters by their starts: see normal.py. */
+  #sequences(source) {
+    return new Map(Array.from(source.matchAll(SEQUENCES)).flatMap(({ 0: { length }, index, groups: { quote, inner, dash } }) => {
+      if (inner && this.covers("«")) return []; // the model knows guillemets
+      const form = quote ? '"' : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
+      return [[index, { end: index + length, form }]];
+    }));
   }
 
   #formOf(source, start, end) {
@@ -190,15 +200,18 @@ function cached(answers, text, compute) {
   return answers.get(text);
 }
 
-/** Return the spans of characters, each with the marks that follow it unless the text is composed. */
-function clusters(text, spanStart, spanEnd, isComposed) {
+/** Return the spans of characters and sequences, each with the marks that follow it unless the text is composed. */
+function clusters(text, spanStart, spanEnd, isComposed, sequences) {
   const spans = [];
-  let start = spanStart;
-  for (const character of text.slice(spanStart, spanEnd)) {
-    const end = start + character.length;
+  let end = spanStart;
+  while (end < spanEnd) {
+    const [start, character] = [end, String.fromCodePoint(text.codePointAt(end))];
+    end += character.length;
     if (!isComposed && spans.length && EXTENDS.test(character)) spans.at(-1)[1] = end;
-    else spans.push([start, end]);
-    start = end;
+    else {
+      end = sequences.get(start)?.end ?? end;
+      spans.push([start, end]);
+    }
   }
   return spans;
 }

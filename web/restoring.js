@@ -8,7 +8,7 @@ import { overlaps, partnersOf, UNKNOWN_KINDS } from "./masked.js";
 import { firstOf, folded, isAlphanumeric, isMark, lastOf, numbersAndWords, withSpace } from "./words.js";
 
 const WORD_CHARACTERS = /[\p{L}\p{N}_]+/gu;
-const isNumeral = ({ kind }) => kind === "numerals"; // a translation may have others than its source
+const isFree = ({ kind }) => kind === "numerals" || kind === "signs"; // a translation may have others than its source
 const isEmojiOrSign = ({ kind }) => kind === "emoji" || kind === "signs";
 const isSpace = (text) => text !== "" && text.trim() === "";
 export const sum = (values) => values.reduce((total, value) => total + value, 0);
@@ -209,7 +209,7 @@ class Layout {
 export function restored(source, offsets, ids, decode, align) {
   const text = decode(ids);
   const { matches, foreignItems } = source.itemsIn(text);
-  const invented = foreignItems.filter((item) => !isNumeral(item) && !overlaps(item, [...matches.values()]));
+  const invented = foreignItems.filter((item) => !isFree(item) && !overlaps(item, [...matches.values()]));
   const tags = [];
   if (source.tags.length) {
     const words = wordsWithItems(text, [...matches.values(), ...foreignItems]).filter((word) => !invented.includes(word));
@@ -222,7 +222,7 @@ export function restored(source, offsets, ids, decode, align) {
   ];
   const written = edited(text, tags, edits);
   if (!source.keeps) return written;
-  const textsOf = (items) => items.filter((item) => !isNumeral(item)).map((item) => item.text).sort().join("\n");
+  const textsOf = (items) => items.filter((item) => !isFree(item)).map((item) => item.text).sort().join("\n");
   const expected = source.parts.filter(({ kind }) => kind && !UNKNOWN_KINDS.includes(kind));
   if (textsOf(itemsOf(written)) === textsOf(expected)) return written;
   // an item has merged with its neighbours into another item: set items apart

@@ -12,7 +12,7 @@ import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.
 import { firstOf, isAlphanumeric, isMark, isUpper, lastOf, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
-const [ONE_GROUP, ONE_GROUPS] = ["u", "gu"].map((flags) => new RegExp(PATTERNS.ONE_GROUP, flags));
+const ONE_GROUP = new RegExp(PATTERNS.ONE_GROUP, "gu");
 const MARKS_AT_END = new RegExp(PATTERNS.MARKS_AT_END, "u");
 const LONG_WORD = new RegExp(PATTERNS.LONG_WORD, "gu");
 const BLOCK_BREAKS = new RegExp(`${BLOCK_BREAK}+`, "g");
@@ -209,8 +209,8 @@ export class Segmenter {
 
 /** Return a text with another grouping sign in numbers of one group, unless the vocabulary lacks a sign beside: see numerals.py. */
 export function withGrouping(text, sign, vocabulary) {
-  if (!sign || !ONE_GROUP.test(text)) return text;
-  return withItems(text, (part) => part.replace(ONE_GROUPS, (match, group, start) => {
+  if (!sign) return text;
+  return withItems(text, (part) => part.replace(ONE_GROUP, (match, group, start) => {
     const end = start + match.length + 3;
     const neighbours = Array.from(part.slice(Math.max(start - 2, 0), start) + part.slice(end, end + 2));
     return neighbours.every((character) => vocabulary.reads(character)) ? group + sign : match;

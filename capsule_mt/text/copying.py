@@ -62,7 +62,8 @@ NUMBER_PLACEHOLDER = (
 )
 # code, but not from "don`t" to "can`t"; calls, members, commands of TeX, hashtags and @users, paths, identifiers
 CODE = (
-    r"(?<![^\W\d_])`[^`\n]+`|`[^`\s]+`(?!\w)|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+|\\[A-Za-z]+(?=\{)"
+    r"(?<![^\W\d_])(?<!`)`[^`\n]+`(?!`)|(?<!`)`[^`\s]+`(?![\w`])|(?<!`)(?:```[^`\n]+```|``(?=\S)[^`\n]*(?<=\S)``)(?!`)"
+    r"|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+|\\[A-Za-z]+(?=\{)"
     r"|(?<![\w&])[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 )
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
@@ -85,8 +86,11 @@ NON_WORD_SIGNS = (
     "~~",
 )  # `NON_WORDS` matches only around these
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
-# bullets, "3)" and "a)", checkboxes
-LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
+# bullets, "3)" and "a)", checkboxes, a dash before a word with a capital, as in a dialogue
+LIST_MARK = (
+    r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
+    r"|\[[ xX]\]\s+|[-\u2013\u2014](?=[A-Z\xc0-\xde][a-z\xdf-\xff])"
+)
 NUMBERED = r"(?:\d{1,3}\.)+\s+"  # a list mark, unless the language writes ordinals so: "3. Oktober"
 EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 

@@ -54,7 +54,13 @@ PATTERNS["numerals"] = (
     rf"(?<![\w.,'\u2019{_CURRENCIES}])(?<![{_CURRENCIES}][ \xa0])(?=\d+['\u2019]\d{{3}}['\u2019.,]\d)"
     rf"\d{{1,3}}(?:['\u2019]\d{{3}})+(?:[.,]\d+)?(?![\w'\u2019]|[.,]\d|[ \xa0]?[{_CURRENCIES}])"
 )
-COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji", "emphasis", "numerals")  # kept by default
+# signs of notes after a word or a mark: "word\xb9", "word*", "end.[2]"; and powers, as in "m\xb2"
+_LETTER, _AFTER_MARK = r"[^\W\d_]", "(?<=[.,;:!?)\"'\u201d\u2019\xbb%])"
+PATTERNS["signs"] = (
+    rf"(?:(?<={_LETTER})|{_AFTER_MARK})[\xb9\xb2\xb3\u2070\u2074-\u207f]+"
+    rf"|(?:(?<={_LETTER}{{3}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\])+(?!\()|(?<={_LETTER}{{2}})\*{{1,3}}(?![\w*])"
+)
+COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji", "emphasis", "numerals", "signs")  # kept by default
 # the kinds of items that the vocabulary lacks: words, signs with a number, and signs alone
 UNKNOWN, AMOUNT, SIGN, ARROW = "unknown", "amounts", "signs", "arrows"
 ARROWS = frozenset("\u2192\u21d2\u21e8\u279c\u279d\u279e\u27a1\u27a4\u27f6\u25b6\u25b8\u25ba")
@@ -512,7 +518,7 @@ def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabular
     """
     parts = parts_of(text, kinds)
     may_have_items = may_have_non_words(text) or (not text.isascii() and re.search(EMOJI, text) is not None)
-    if copies and (may_have_items or re.search(PATTERNS["numerals"], text)):
+    if copies and (may_have_items or re.search(f"{PATTERNS['numerals']}|{PATTERNS['signs']}", text)):
         all_kinds = tuple(kind for kind in PATTERNS if kind in kinds or kind in COPIED_KINDS)
         with_copied = parts_of(text, all_kinds)
         if any(isinstance(part, Item) for part in with_copied):

@@ -49,6 +49,14 @@ COMPATIBLE = (
 )
 QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u00bb": "\u00ab", "\u2018": "\u2019"}
 WORD = re.compile(r"[^\W\d_]+")
+# TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash
+SEQUENCES = re.compile(
+    r"(?P<quote>(?<![\w'`])(?:''|``)(?=[^\s'`])|(?<=[^\s'`\d])''(?![\w']))"
+    r"|(?:(?<=[\w)\]\"'\u201d\u2019\xbb%]) (?=[,.](?:\s|\Z)))"
+    r"|(?P<inner>(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb))"
+    r"|(?P<dash>(?<=\s)--(?=\s)|(?<=[^\W\d_])--(?=[^\W\d_]))"
+)
+IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "--")  # `SEQUENCES` matches only around these
 SENTENCE_START = re.compile(r"(?:^|[.!?\u2026]\s)\W*\Z")  # in the text before the first word of a sentence
 MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
 Answer = TypeVar("Answer")
@@ -158,15 +166,18 @@ class Vocabulary:
         if (
             is_composed
             and not has_entities(source)
+            and not any(part in source for part in IN_SEQUENCES)
             and (BACKTICK not in source if is_ascii else self._unchanged.issuperset(source))
         ):
             return NormalForm(source)
+        sequences = self._sequences(source)
         characters: list[str] = []
         spans: list[Span] = []
         end = 0
         for protected_span in (*protected, Span(len(source), len(source))):
-            for start, stop in _clusters(source, Span(end, protected_span.start), is_composed):
-                form = self._form_of(source, Span(start, stop))
+            for start, stop in _clusters(source, Span(end, protected_span.start), is_composed, sequences):
+                form = sequences.get(Span(start, stop))
+                form = self._form_of(source, Span(start, stop)) if form is None else form
                 characters += form
                 spans += [Span(start, stop)] * len(form)
             characters += source[protected_span.start : protected_span.end]
@@ -176,6 +187,17 @@ class Vocabulary:
         if not self._unchanged.issuperset(text):
             text = WORD.sub(self._lowercased, text)
         return NormalForm(source) if text == source else NormalForm(source, text, spans)
+
+    def _sequences(self, source: str) -> dict[Span, str]:
+        """Return the forms of sequences of characters by their spans."""
+        forms: dict[Span, str] = {}
+        for match in SEQUENCES.finditer(source):
+            if match.lastgroup == "inner" and self.covers("\xab"):
+                continue  # the model knows guillemets
+            is_in_word = source[match.start() - 1 : match.start()].isalpha()
+            dash = " - " if is_in_word else "-"
+            forms[Span(*match.span())] = {"quote": '"', "dash": dash}.get(str(match.lastgroup), "")
+        return forms
 
     def _form_of(self, source: str, span: Span) -> str:
         """Return the form of a character with its accents."""
@@ -259,21 +281,24 @@ def _compatible(character: str) -> str:
     return unicodedata.normalize("NFKC", character) if re.match(COMPATIBLE, character) else character
 
 
-def _clusters(text: str, span: Span, is_composed: bool) -> list[Span]:
-    """Return the spans of characters and entities, each with the marks that follow it unless the text is composed."""
+def _clusters(text: str, span: Span, is_composed: bool, sequences: Iterable[Span]) -> list[Span]:
+    """Return the spans of characters, entities and `sequences`, each with the marks that follow it.
+
+    A composed text has no such marks.
+    """
     clusters: list[Span] = []
-    entities = {match.start(): match.end() for match in ENTITY.finditer(text, *span)} if "&" in text else {}
+    ends = {match.start(): match.end() for match in ENTITY.finditer(text, *span)} if "&" in text else {}
+    ends = {start: end for start, end in ends.items() if character_of(text[start:end])}
+    ends |= {start: end for start, end in sequences if end <= span.end}
     end = span.start
     for offset in range(*span):
         if offset < end:
             continue
-        if offset in entities and character_of(text[offset : entities[offset]]):
-            end = entities[offset]
-            clusters.append(Span(offset, end))
-        elif not is_composed and clusters and combines(text[offset]):
+        if not is_composed and clusters and combines(text[offset]):
             clusters[-1] = Span(clusters[-1].start, offset + 1)
         else:
-            clusters.append(Span(offset, offset + 1))
+            end = ends.get(offset, offset + 1)
+            clusters.append(Span(offset, end))
     return clusters
 
 

@@ -245,9 +245,10 @@ def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Call
     edits = [(span, "") for span in invented]
     edits += [(span, source.parts[index][0]) for index, span in items.items()]
     written = _edited(text, tags, edits)
-    without_pattern = (UNKNOWN, AMOUNT, SIGN, ARROW)  # `parts_of` cannot find them
-    expected = _items_of(part for part, _ in source.parts if getattr(part, "kind", UNKNOWN) not in without_pattern)
-    restored_items = _items_of(parts_of(written, source.kinds))
+    # `parts_of` cannot find those that the vocabulary lacks, and signs only in some contexts
+    checked_kinds = {*source.kinds} - {UNKNOWN, AMOUNT, SIGN, ARROW}
+    expected = _items_of(part for part, _ in source.parts if getattr(part, "kind", UNKNOWN) in checked_kinds)
+    restored_items = _items_of(parts_of(written, [*checked_kinds]))
     if not expected - restored_items and all(item.kind in NUMBER_KINDS for item in restored_items - expected):
         return written
     # an item has merged with its neighbours into another item: set items apart
@@ -278,5 +279,5 @@ def _items_of(parts: Iterable[str]) -> Counter[Item]:
 
 def _invented(foreign_items: list[Part], items: dict[int, Span]) -> list[Span]:
     """Return the spans of items that the model invented; a number may be the source's in another notation."""
-    spans = [span for item, span in foreign_items if cast(Item, item).kind not in NUMBER_KINDS]
+    spans = [span for item, span in foreign_items if cast(Item, item).kind not in (*NUMBER_KINDS, SIGN)]
     return [span for span in spans if not overlaps(span, items.values())]

@@ -109,6 +109,7 @@ def patterns() -> dict[str, str]:
         "CJK": words.CJK,
         "ONE_GROUP": numerals.ONE_GROUP,
         "COMPATIBLE": normal.COMPATIBLE,
+        "SEQUENCES": normal.SEQUENCES.pattern,
         "WORD": normal.WORD.pattern,
         "WORD_BEGINS": normal.SENTENCE_START.pattern,
         "CAPITAL_BEGINS": capitals.SENTENCE_START,

@@ -32,6 +32,7 @@ TOKEN = re.compile(
 COMMENT = re.compile(r"(?P<comment>//[^\n]*|/\*.*?\*/)", re.DOTALL)
 REGEX = re.compile(r"(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/[a-z]*)")
 TEMPLATE = re.compile(r"(?P<template>[`}](?:\\.|\$(?!\{)|[^`\\$])*(?:`|\$\{))", re.DOTALL)
+SHORTER = {"const": "let", "undefined": "void 0", "Infinity": "1/0"}
 FIELD = re.compile(r"[a-z]+[A-Z]\w*")
 NAMES_OF_PLATFORMS = ("ignoreBOM", "readFile")  # of browsers and node, in objects and patterns of the package
 MODIFIERS = ("async", "static", "get", "*")  # of members
@@ -380,8 +381,8 @@ def _joined(tokens: Iterable[Token]) -> str:
     A constant becomes a variable: `let` is shorter, and joins more declarations.
     """
     script = ""
-    variables = [(kind, "let" if (kind, text) == ("name", "const") else text) for kind, text in tokens]
-    for _, text in _plainer(_merged_declarations(variables)):
+    shorter = [(kind, SHORTER.get(text, text) if kind == "name" else text) for kind, text in tokens]
+    for _, text in _plainer(_merged_declarations(shorter)):
         touches = script[-1:] + text[:1]
         script += f" {text}" if re.fullmatch(r"[\w$#][\w$#]|\+\+|--|//", touches) else text
     return script
