@@ -6,7 +6,6 @@ memory is that of the votes and of their gradient.
 Legend: P positions, N input capsules, M output capsules, D width of an output capsule.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,30 +35,58 @@ def chunk_rows(votes: torch.Tensor) -> int:
     return max(1, chunk_numbers(votes) // votes.shape[-3:].numel())
 
 
-class _Recomputed(torch.autograd.Function):
-    """A route whose backward pass runs it once more, with a graph.
+class _InChunks(torch.autograd.Function):
+    """A route over chunks of positions, whose backward pass runs each chunk once more, with a graph.
 
-    torch's checkpoint does the same, but calls Python for every tensor that an operation would keep: 15 % of the time
-    of EM routing on a CPU. It also restores autocast, which changes nothing here: routings iterate in float32.
+    torch's checkpoint does the same for a chunk, but calls Python for every tensor that an operation would keep: 15 %
+    of the time of EM routing on a CPU. It also restores autocast, which changes nothing here: routings iterate in
+    float32. Chunks that are slices, not results of `split`, write their gradients into one tensor while the cache has
+    them; autograd would keep all until `cat` copies them.
     """
 
     @staticmethod
-    def forward(ctx: Any, route: Route, *tensors: torch.Tensor | None) -> torch.Tensor:
-        ctx.route = route
+    def forward(ctx: Any, route: Route, num_split: int, *tensors: torch.Tensor | None) -> torch.Tensor:
+        """The first `num_split` tensors [P, ...] are cut into chunks, the others are the same for all positions."""
+        ctx.route, ctx.num_split = route, num_split
         ctx.save_for_backward(*tensors)
-        return route(*tensors)
+        votes: Any = tensors[0]
+        capsules = votes.new_empty(votes.shape[0], *votes.shape[2:])
+        for rows in _chunk_slices(votes):
+            capsules[rows] = route(*_chunk(tensors, num_split, rows))
+        return capsules
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_capsules: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        inputs, differentiated = [], []
-        for tensor, needs_grad in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True):
-            inputs.append(tensor.detach().requires_grad_() if needs_grad else tensor)
-            differentiated += inputs[-1:] if needs_grad else []
-        with torch.enable_grad():
-            capsules = ctx.route(*inputs)
-        grads = iter(torch.autograd.grad(capsules, differentiated, grad_capsules))
-        return (None, *(next(grads) if needs_grad else None for needs_grad in ctx.needs_input_grad[1:]))
+        tensors, needs_grad = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        learned = [index for index, needed in enumerate(needs_grad) if needed]
+        grads = {
+            index: (torch.empty_like if index < ctx.num_split else torch.zeros_like)(tensors[index])
+            for index in learned
+        }
+        for rows in _chunk_slices(tensors[0]):
+            chunk: list[Any] = [
+                None if tensor is None else tensor.detach() for tensor in _chunk(tensors, ctx.num_split, rows)
+            ]
+            inputs = [chunk[index].requires_grad_() for index in learned]
+            with torch.enable_grad():
+                capsules = ctx.route(*chunk)
+            for index, grad in zip(learned, torch.autograd.grad(capsules, inputs, grad_capsules[rows]), strict=True):
+                if index < ctx.num_split:
+                    grads[index][rows] = grad
+                else:
+                    grads[index] += grad
+        return (None, None, *(grads.get(index) for index in range(len(tensors))))
+
+
+def _chunk_slices(votes: torch.Tensor) -> list[slice]:
+    size = chunk_rows(votes)
+    return [slice(start, start + size) for start in range(0, len(votes), size)]
+
+
+def _chunk(tensors: Sequence[torch.Tensor | None], num_split: int, rows: slice) -> list[Any]:
+    """Return the rows of the first `num_split` tensors, and the others as they are."""
+    return [tensor if tensor is None or index >= num_split else tensor[rows] for index, tensor in enumerate(tensors)]
 
 
 def route_in_chunks(
@@ -75,10 +102,7 @@ def route_in_chunks(
         beside: what belongs to the positions of the votes, [..., N] or [..., N, M], or `None`.
         shared: tensors that are the same at all positions.
     """
-    leading, size = votes.dim() - 3, chunk_rows(votes)
-    chunks = [
-        itertools.repeat(None) if tensor is None else tensor.reshape(-1, *tensor.shape[leading:]).split(size)
-        for tensor in (votes, *beside)
-    ]
-    capsules = [_Recomputed.apply(route, *chunk, *shared) for chunk in zip(*chunks, strict=False)]
-    return torch.cat(capsules).view(*votes.shape[:leading], *votes.shape[-2:])
+    leading = votes.dim() - 3
+    flat = [None if tensor is None else tensor.reshape(-1, *tensor.shape[leading:]) for tensor in (votes, *beside)]
+    capsules: torch.Tensor = _InChunks.apply(route, len(flat), *flat, *shared)
+    return capsules.view(*votes.shape[:leading], *votes.shape[-2:])

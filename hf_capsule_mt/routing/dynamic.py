@@ -6,16 +6,16 @@ from hf_capsule_mt.routing.chunks import route_in_chunks
 from hf_capsule_mt.routing.common import (
     RoutingOutput,
     check_votes,
-    exp,
     is_traced,
     iteration_dtype,
-    sum_inputs,
     sum_width,
-    uniform_log_assignment,
     with_weights,
-    without_masked,
+    zero_masked,
 )
 from hf_capsule_mt.routing.squash import squash
+
+# Added to sum_n C_nm before S is divided by it: 1 / 1e-30 times a vote is still finite in float32.
+SMALLEST_TOTAL = 1e-30
 
 
 def dynamic_routing(
@@ -52,6 +52,8 @@ def dynamic_routing(
     Relations: one iteration is `squash` of the sum (of the mean) of the votes over M; one output capsule makes the
     result independent of T; votes that are equal for all outputs stay uniformly routed.
     """
+    # Deviation: `normalize_total_input` divides by sum_n C_nm + 1e-30. An output that no input assigns more than that,
+    # a probability which very long votes alone reach, becomes short instead of the mean of its votes.
     check_votes(votes, num_iterations, mask)
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
@@ -60,29 +62,30 @@ def dynamic_routing(
         return _route_dynamic(votes, mask, num_iterations, normalize_total_input, detach=detach_routing)
 
     if return_weights or is_traced(votes):
-        return with_weights(*route(votes, mask), votes, mask)
+        return with_weights(*route(votes, mask), votes)
     return RoutingOutput(route_in_chunks(lambda *chunk: route(*chunk)[0], votes, mask), None)
 
 
 def _route_dynamic(
     votes: torch.Tensor, mask: torch.Tensor | None, num_iterations: int, normalize_total_input: bool, *, detach: bool
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The equations, line by line: Omega, and log C of every iteration."""
+    """The equations, line by line: Omega, and C of every iteration."""
+
+    def squashed(weighted_sum: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Sum of C V [..., 1, M, D] and C [..., N, 1 or M] -> Omega [..., 1, M, D]."""
+        if normalize_total_input:
+            weighted_sum = weighted_sum / (weight.sum(dim=-2, keepdim=True).unsqueeze(-1) + SMALLEST_TOTAL)
+        return squash(weighted_sum)
+
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
-    log_assignments = [uniform_log_assignment(values)]  # [..., N, 1], then [..., N, M]
-    comparison = values.new_zeros(())  # the sum of all Omega so far: B = (sum of Omega) . V
-    for iteration in range(num_iterations):
-        log_assignment = log_assignments[-1].detach() if detach else log_assignments[-1]
-        if iteration == 0 and mask is None:  # a share that is the same for all takes no pass over the votes
-            num_inputs, num_outputs = values.shape[-3:-1]
-            total_input = sum_inputs(None, values) / (num_inputs if normalize_total_input else num_outputs)
-        elif normalize_total_input:  # as a softmax over the inputs: exact, without dividing by a tiny sum
-            total_input = sum_inputs(without_masked(log_assignment, mask).softmax(dim=-2), values)
-        else:
-            total_input = sum_inputs(exp(log_assignment), values)
-        capsules = squash(total_input)  # [..., M, D]
-        if iteration < num_iterations - 1:
+    # the first C is the same for all outputs, and its sum takes no product; masked votes are zero
+    assignments = [zero_masked(values.new_full((*values.shape[:-2], 1), 1 / values.shape[-2]), mask)]  # [..., N, 1]
+    capsules = squashed(values.sum(dim=-3, keepdim=True) / values.shape[-2], assignments[0])
+    comparison = capsules  # the sum of all Omega so far: B = (sum of Omega) . V
+    for iteration in range(1, num_iterations):
+        if iteration > 1:
             comparison = comparison + capsules
-            logits = sum_width(comparison.unsqueeze(-3) * values)  # [..., N, M]
-            log_assignments.append(logits.log_softmax(dim=-1))
-    return capsules.to(votes.dtype), log_assignments
+        assignments.append(zero_masked(sum_width(comparison * values).softmax(dim=-1), mask))  # [..., N, M]
+        weight = assignments[-1].detach() if detach else assignments[-1]
+        capsules = squashed((weight.unsqueeze(-1) * values).sum(dim=-3, keepdim=True), weight)
+    return capsules.squeeze(-3).to(votes.dtype), assignments

@@ -20,6 +20,7 @@ from hf_capsule_mt.routing.common import (
     uniform_log_assignment,
     with_weights,
     without_masked,
+    zero_masked,
 )
 
 LOG_TWO_PI = math.log(2 * math.pi)
@@ -106,7 +107,8 @@ def em_routing(
         return _route_em(*tensors, lambdas=lambdas, min_variance=min_variance, detach=detach_routing)
 
     if return_weights or is_traced(votes):
-        return with_weights(*route(votes, mask, input_activation, beta_a, beta_u), votes, mask)
+        capsules, log_assignments = route(votes, mask, input_activation, beta_a, beta_u)
+        return with_weights(capsules, [zero_masked(logs.exp(), mask) for logs in log_assignments], votes)
     capsules = route_in_chunks(lambda *chunk: route(*chunk)[0], votes, mask, input_activation, shared=(beta_a, beta_u))
     return RoutingOutput(capsules, None)
 

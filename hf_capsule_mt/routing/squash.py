@@ -2,6 +2,8 @@
 
 import torch
 
+from hf_capsule_mt.routing.common import sum_width
+
 SQUASH_EPSILON = 1e-9
 
 
@@ -16,5 +18,6 @@ def squash(capsules: torch.Tensor) -> torch.Tensor:
     """
     # in float32 at least: the squared norm of a half-precision capsule of length 300 is already infinite
     values = capsules.to(torch.promote_types(capsules.dtype, torch.float32))
-    squared_norm = values.square().sum(dim=-1, keepdim=True)  # [..., 1]
-    return (values * (squared_norm + SQUASH_EPSILON).sqrt() / (1 + squared_norm)).to(capsules.dtype)
+    squared_norm = sum_width(values.square(), keepdim=True)  # [..., 1]
+    # the factor first: its operations and their derivatives are on one number for each capsule
+    return (values * ((squared_norm + SQUASH_EPSILON).sqrt() / (1 + squared_norm))).to(capsules.dtype)

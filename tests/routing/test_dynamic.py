@@ -83,6 +83,24 @@ def test_equals_the_loops(normalize, num_inputs, num_outputs, width, masked):  #
         )
 
 
+@pytest.mark.parametrize("return_weights", [False, True])
+def test_sharp_routing_in_float32_is_that_of_the_loops(return_weights):
+    votes = torch.tensor([[15.0, 1.0], [14.0, 0.5], [16.0, -1.0]]).unsqueeze(-1)
+    expected, weights = reference.dynamic_routing(votes.tolist(), 3, normalize_total_input=True)
+    assert sum(row[1] for row in weights[-1]) < 1e-10  # the total that the second output's sum is divided by
+    output = dynamic_routing(votes, num_iterations=3, normalize_total_input=True, return_weights=return_weights)
+    torch.testing.assert_close(output.capsules.double(), torch.tensor(expected).double(), atol=1e-5, rtol=1e-4)
+
+
+def test_an_output_that_gets_nothing_is_short_with_finite_gradients():
+    votes = torch.tensor([[500.0, -500.0], [400.0, -500.0]]).unsqueeze(-1).requires_grad_()  # B_n2 - B_n1 < -800
+    output = dynamic_routing(votes, num_iterations=3, normalize_total_input=True)
+    assert (output.weights[-1][:, 0] == 0).any() or (output.weights[-1][:, 1] == 0).any()
+    output.capsules.sum().backward()
+    assert output.capsules.isfinite().all()
+    assert votes.grad.isfinite().all()
+
+
 def test_the_form_in_the_paper_does_not_route_with_512_capsules():  # property 29
     votes = torch.randn(50, 6, 512, 1)
     in_paper = dynamic_routing(votes, num_iterations=3)
