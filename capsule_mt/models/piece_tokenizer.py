@@ -6,7 +6,6 @@ The token id of a piece is its index in its model, or its number in a vocabulary
 import binascii
 import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -140,7 +139,7 @@ def write_pieces_beside_json(folder: str, vocabularies: Iterable[str]) -> None:
     """Write the SentencePiece models of a tokenizer beside its tokenizer.json, which takes longer to read."""
     for name, file in zip(PIECES_FILES, vocabularies, strict=False):
         with open_file(file) as source, open(os.path.join(folder, name), "wb") as target:
-            shutil.copyfileobj(source, target)
+            target.write(source.read())
     write_json(os.path.join(folder, PIECES_CHECKSUMS), _checksums(folder))
 
 
