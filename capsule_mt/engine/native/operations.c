@@ -51,19 +51,37 @@ static void multiply_twice(run_t *run, const linear_t *linear, const float *x, i
     }
 }
 
-void map_rows(run_t *run, const operation_t *op, const float *x, int64_t rows, float *y) {
-    int is_shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
-    const linear_t *linear =
-        is_shortened ? &run->logits.shortlist : packed_map_of(run->model, run->model->linears + op->slots[LINEAR_map]);
-    if (!linear) longjmp(run->failed, NO_MEMORY);
-    if (run->model->observer) run->model->observer(op->slots[LINEAR_map], x, rows);
-    if (find_best_tokens(run, op, linear, x, rows)) return;
+static inline void map_by(run_t *run, const operation_t *op, const linear_t *linear, const float *x, int64_t rows, float *y) {
     if (op->slots[LINEAR_twice] && linear->int8) {
         multiply_twice(run, linear, x, rows, y);
         return;
     }
     void *memory = scratch_of(run, run->model->kernels->scratch(linear, (long)rows));
     multiply(run, linear, x, rows, y, op->slots[LINEAR_activation], memory);
+}
+
+/* The logits of all rows of a step for what only the rows of their sources compute, from `y` on. */
+static inline void map_own(run_t *run, const operation_t *op, const float *x, float *y) {
+    const shortlist_t *shortlist = &run->logits.shortlist;
+    for (int64_t row = 0, end; row < run->rows.count; row = end) {
+        int64_t source = run->rows.source[row];
+        const linear_t *own = &shortlist->own[source].outputs;
+        for (end = row + 1; end < run->rows.count && run->rows.source[end] == source;) end++;
+        map_by(run, op, own, x + row * own->inputs, end - row, y);
+        for (int64_t i = row; i < end; i++, y += own->outputs) shortlist->own_logits[i] = y;
+    }
+}
+
+void map_rows(run_t *run, const operation_t *op, const float *x, int64_t rows, float *y) {
+    int is_shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
+    const shortlist_t *shortlist = &run->logits.shortlist;
+    const linear_t *linear =
+        is_shortened ? &shortlist->shared : packed_map_of(run->model, run->model->linears + op->slots[LINEAR_map]);
+    if (!linear) longjmp(run->failed, NO_MEMORY);
+    if (run->model->observer) run->model->observer(op->slots[LINEAR_map], x, rows);
+    if (find_best_tokens(run, op, linear, x, rows)) return;
+    map_by(run, op, linear, x, rows, y);
+    if (is_shortened && has_own(run)) map_own(run, op, x, y + rows * linear->outputs);
 }
 
 /* ---- small operations */

@@ -43,9 +43,25 @@ typedef struct {
     int64_t max_keys;
 } cache_t;
 
+/* What only the rows of a source compute, and where their logits belong in its list. */
+typedef struct {
+    linear_t outputs;
+    int64_t num_shared;  /* tokens of the list that `shared` has */
+    int32_t *indices;    /* [num_shared], of these among the outputs of `shared` */
+    int32_t *positions;  /* in the list: of its shared tokens, then of its own */
+} own_t;
+
+/* The head's outputs for the candidates of a shortlist, packed for the call. A batch has several times the candidates of
+ * one source, so those that few sources list are packed, and computed, for these sources alone. */
+typedef struct {
+    linear_t shared;          /* for all rows */
+    own_t *own;               /* [num_sources]; NULL: `shared` has all candidates */
+    const float **own_logits; /* of each row */
+} shortlist_t;
+
 /* What logits.c leaves for the search. */
 typedef struct {
-    linear_t shortlist; /* the head's outputs for the candidates alone */
+    shortlist_t shortlist;
     float *totals;      /* of each row: log(sum(exp(logits))) */
     int is_previewed;   /* `best` is of this step, and the logits are not written */
     int is_unread;      /* set by the search: nothing reads the logits of this step */
@@ -104,6 +120,16 @@ static inline int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 static inline char *scratch_of_threads(run_t *run, int64_t *bytes) {
     *bytes = aligned(*bytes);
     return scratch_of(run, *bytes * team_size(run->team));
+}
+
+/* Whether rows have candidates that only their sources list; never in WebAssembly, whose code has to stay small. */
+static inline int has_own(const run_t *run) {
+#if defined(__wasm__)
+    (void)run;
+    return 0;
+#else
+    return run->logits.shortlist.own != NULL;
+#endif
 }
 
 /* ---- rows of buffers */

@@ -379,6 +379,65 @@ def test_a_list_that_sources_share_is_as_a_list_of_each():
         assert {token for hypotheses in shared for token in hypotheses[0].ids} <= {*range(20, 50), END}
 
 
+class OfSource:
+    """For each source, tokens by its first one that others lack, and shared tokens; the first of several lists all."""
+
+    def __init__(self, num_own: int, shared: list[int]) -> None:
+        self.num_own, self.shared = num_own, shared
+
+    def of_source(self, source, *extra_tokens):
+        index = source[0] - 5
+        own = range(index * self.num_own, (index + 1) * self.num_own)
+        return [*range(PAD + 1)] if self.shared and not index else sorted({*own, *self.shared})
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize(
+    ("num_sources", "shortlist"),
+    [(8, OfSource(7, [])), (17, OfSource(3, [END, *range(52, 60)]))],
+    ids=["own", "shared"],
+)
+def test_a_sentence_is_itself_beside_sources_with_other_lists(num_sources, shortlist, int8, tier):
+    """A batch computes the tokens that few sources list for these sources alone."""
+    sources = [[5 + i, 20 + i, 40 - i] for i in range(num_sources)]
+    decoder = decoder_of(PROGRAMS["plain"], int8=int8)
+    two_threads = decoder_of(PROGRAMS["plain"], int8=int8, num_threads=2)
+    prefixes = [[58, 59][: i % 3] for i in range(len(sources))]
+    for search in (
+        {},
+        {"scores": False},
+        {"num_beams": 3, "num_return_sequences": 2},
+        {"num_beams": 2, "repetition_penalty": 1.3},
+        {"num_beams": 2, "prefixes": prefixes},
+    ):
+
+        def translate(decoder, first, end, search=search):
+            fields = {**search, "prefixes": prefixes[first:end]} if "prefixes" in search else search
+            limits = [4 + i % 5 for i in range(first, end)]
+            return decoder.translate(sources[first:end], SearchOptions(limits, shortlist=shortlist, **fields))
+
+        alone = [translate(decoder, i, i + 1)[0] for i in range(len(sources))]
+        assert translate(decoder, 0, len(sources)) == alone
+        assert translate(two_threads, 0, len(sources)) == alone
+
+
+class Twice(OfSource):
+    """Lists that name a token of a source more often than there are candidates."""
+
+    def of_source(self, source, *extra_tokens):
+        return [*super().of_source(source), *[7 * (source[0] - 5)] * 80]
+
+
+def test_a_batch_of_lists_that_name_a_token_twice():
+    sources, limits = [[5 + i, 20 + i] for i in range(8)], [6] * 8
+    decoder = decoder_of(PROGRAMS["plain"])
+    twice, once = (
+        decoder.translate(sources, SearchOptions(limits, shortlist=shortlist, scores=False))
+        for shortlist in (Twice(7, []), OfSource(7, []))
+    )
+    assert [beams[0].ids for beams in twice] == [beams[0].ids for beams in once]
+
+
 def test_options_of_generate_are_refused():
     with pytest.raises(ValueError, match=r"not support `top_k`, `num_beam` \(did you mean `num_beams`\?\)$"):
         decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(transformers_only={"top_k": 5, "num_beam": 5}))
