@@ -32,7 +32,8 @@ def check_encoding(name: str) -> str:
         codec = None
     if codec is None or codec.name in REFUSED_ENCODINGS or not getattr(codec, "_is_text_encoding", True):
         raise ValueError(
-            f"`encoding` must be one that Python knows, such as utf-8, utf-16 or cp1252, got {name[:40]!r}"
+            "`encoding` must be a text encoding such as utf-8, utf-16 or cp1252 (not utf-7 or escapes), got "
+            f"{name[:40]!r}"
         )
     return name
 

@@ -511,7 +511,10 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
             "argument --keep: takes some of tags,urls,placeholders,numbers, separated by commas",
         ),
         (("a.txt", "--column", 2), "--column is for .tsv and .csv (or with --format tsv), got a.txt"),
-        (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
+        (
+            ("a.srt", "--encoding", "latin-99"),
+            "must be a text encoding such as utf-8, utf-16 or cp1252 (not utf-7 or escapes), got",
+        ),
         (("nothing.srt",), "nothing.srt: no such file"),
         (("bad.html",), "bad.html: not html that can be read and written (AssertionError: unknown status"),
         (("a.srt", "text.de"), "one file is translated at a time, got a.srt, text.de"),
