@@ -309,7 +309,12 @@ def _checked(values: dict[str, Any], model: type[AnyFields]) -> AnyFields:
         message = first["msg"][:1].lower() + first["msg"][1:]
         if name in ("q", "translation"):  # pydantic has a message for each type of the union
             message = "must be a text or a list of texts"
-        raise HTTPException(400, f"`{name}`: {message}, got {str(values.get(name))[:40]!r}") from None
+        raise HTTPException(400, f"`{name}`: {message}, got {_quoted(values.get(name))}") from None
+
+
+def _quoted(value: Any) -> str:
+    """Return the beginning of a value as an error quotes it: a text in quotes, others as Python writes them."""
+    return repr(value[:40]) if isinstance(value, str) else repr(value)[:40]
 
 
 def uploaded(request: FileRequest) -> UploadFile:
