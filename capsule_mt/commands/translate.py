@@ -91,6 +91,7 @@ OTHER_PROGRAMS_ADVICE = {
     ),
     **dict.fromkeys(("--compute-type", "--compute_type"), "write `--int8` for int8; the default is float32"),
     **dict.fromkeys(("--threads", "--cpu-threads", "--inter-threads", "--intra-threads"), THREADS_ADVICE),
+    "--char-limit": "only `capsule-mt serve` limits characters, by `--max-characters N`",
     "--device": "the engine runs on the CPU; a GPU needs hf-capsule-mt and `--backend transformers`",
 }
 
