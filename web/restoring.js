@@ -237,7 +237,8 @@ function edited(text, tags, edits) {
   ].sort((left, right) => left.start - right.start); // stable
   let [written, lastEnd] = ["", 0];
   for (const { start, end, text: change } of changes) {
-    written = withSpace(withSpace(written, text.slice(lastEnd, start)), change);
+    written = withSpace(written, text.slice(lastEnd, start));
+    written = withSpace(change[0] === " " ? written.replace(/ $/, "") : written, change);
     lastEnd = Math.max(lastEnd, end);
   }
   return withSpace(written, text.slice(lastEnd));

@@ -262,7 +262,8 @@ def _edited(text: str, tags: list[tuple[int, str]], edits: list[tuple[Span, str]
     changes += [(start, last, end, string) for (start, end), string in edits if text[start:end] != string]
     written, end = "", 0
     for start, _, stop, string in sorted(changes):
-        written = with_space(with_space(written, text[end:start]), string)
+        written = with_space(written, text[end:start])
+        written = with_space(written.removesuffix(" ") if string.startswith(" ") else written, string)
         end = max(end, stop)
     return with_space(written, text[end:])
 
