@@ -394,8 +394,8 @@ class Masked:
     def with_unknown(self, spans: Mapping[Span, str]) -> "Masked":
         """Return this text with spans of `text` as items of these kinds, which the vocabulary lacks."""
         parts: list[Part] = []
-        for index, (part, part_span) in enumerate(self.parts):
-            start, cut = self.starts[index], 0
+        for start, (part, part_span) in self._with_numbers_as_text(spans):
+            cut = 0
             for span, kind in spans.items() if not isinstance(part, Item) else ():
                 first, last = max(span.start - start, cut), min(span.end - start, len(part))
                 if first < last:
@@ -413,6 +413,19 @@ class Masked:
         # by the new parts: the number inside an amount is no longer plain text, so it may stand in for the amount
         stand_ins = Masked(parts, kinds)._stand_ins(unknown, {})
         return Masked(parts, kinds, self.prefix, stand_ins, self.normal)
+
+    def _with_numbers_as_text(self, spans: Iterable[Span]) -> list[tuple[int, Part]]:
+        """Return the parts, each with its offset in `text`; numbers inside the spans join the text around them."""
+        joined: list[tuple[int, Part]] = []
+        for start, end, (part, span) in zip(self.starts, self.starts[1:], self.parts, strict=False):
+            if isinstance(part, Item) and part.kind == "numbers" and overlaps(Span(start, end), spans):
+                part = str(part)
+            previous = joined[-1][1] if joined else None
+            if previous is None or isinstance(part, Item) or isinstance(previous[0], Item):
+                joined.append((start, (part, span)))
+            else:
+                joined[-1] = joined[-1][0], (previous[0] + part, Span(previous[1].start, span.end))
+        return joined
 
     def _stand_ins(self, items: Mapping[int, Item], used: Mapping[int, str]) -> dict[int, str]:
         """Return the used stand-ins and an unused one for each item, while they last."""

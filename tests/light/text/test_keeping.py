@@ -154,6 +154,14 @@ def test_no_stand_in_is_printed(change):
     assert fake("go to {x} and {y}, they said") == "go to {x} and {y}, they said"
 
 
+def test_a_kept_number_and_its_sign_are_one_item():
+    fake = Fake(lambda source: source.upper().split())
+    fake.tokenizer = WordTokenizer(unknown=["£", "a£a", "\xd7", "a\xd7a"])
+    model = translator(fake, fake.tokenizer)
+    assert model("pay £ 20 and 3 \xd7 4 or 7", keep=["numbers"]).text == "PAY £ 20 AND 3 \xd7 4 OR 7"
+    assert fake.sources == ["pay 20 and 30 or 7"]
+
+
 def test_other_stand_ins_are_tried_first():
     fake = Fake(lambda source: source.replace("Tom", "Thomas").replace("{x}", "it").split()[::-1])
     assert fake("go to {x} now") == "now {x} to go"
