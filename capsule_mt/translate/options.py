@@ -1,6 +1,6 @@
 """The options of one call of a `Translator`, and how they become `SearchOptions`."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from capsule_mt.messages import warn_once
@@ -51,6 +51,24 @@ OTHER_NAMES = {
     "normalize": "length_penalty",
     "max_decoding_length": "max_new_tokens",
     "max_batch_size": "batch_size",
+    "suppress_sequences": "bad_words_ids",
+    "return_attention": "alignment",
+    "return_scores": "scores",
+    "replace_unknowns": "copy",
+    "perform_sentence_splitting": "split_sentences",
+    "source_lang": "src_lang",
+    "target_lang": "tgt_lang",
+}
+# the same for arguments of `Translator.from_pretrained`; some belong to `hf_capsule_mt`, which runs on GPUs, too
+_THREADS_ADVICE = "set the number of threads by the environment variable OMP_NUM_THREADS"
+_TRANSFORMERS_ADVICE = "only `Translator` of `hf_capsule_mt` takes it"
+LOADING_ADVICE = {
+    "compute_type": "write `int8=True` for int8; the default is float32",
+    "quantize": "write `int8=True` for int8",
+    "use_vmap": "write `shortlist=True`",
+    "inter_threads": _THREADS_ADVICE,
+    "intra_threads": _THREADS_ADVICE,
+    **dict.fromkeys(("device", "dtype", "backend", "ensemble", "task"), _TRANSFORMERS_ADVICE),
 }
 _DEFAULTS = {option.name: option.default for option in SEARCH_FIELDS}
 
@@ -150,6 +168,28 @@ def refuse_unknown(options: Iterable[str], names: Collection[str] = NAMES) -> No
             else:
                 hint = nearest(name, {*names, *TranslationOptions._fields[:-1]}) or f"it takes {', '.join(BY_NAME)}"
             raise ValueError(f"`{name}` is not an option of this translator: {hint}")
+
+
+def refuse_unknown_arguments(unknown: Collection[str], function: Callable[..., object]) -> None:
+    """Raise an error that names the first of these arguments, which `Translator.from_pretrained` does not take."""
+    if not unknown:
+        return
+    import inspect  # late: this is an error
+
+    parameters = inspect.signature(function).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    call_options = {*NAMES, *TranslationOptions._fields[:-1], *OTHER_NAMES}
+    for name in unknown:
+        our_name = OTHER_NAMES.get(name, name)
+        if name in LOADING_ADVICE:
+            hint = LOADING_ADVICE[name]
+        elif our_name in names:
+            hint = f"did you mean `{our_name}`?"
+        elif name in call_options:
+            hint = f"it is an option of a call: `translator(texts, {our_name}=...)`"
+        else:
+            hint = nearest(name, names) or f"it takes {', '.join(names)}"
+        raise TypeError(f"`{name}` is not an argument of `Translator.from_pretrained`: {hint}")
 
 
 class SearchedModel(Protocol):

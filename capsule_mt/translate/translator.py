@@ -6,7 +6,7 @@ options -> Plan; text -> Segmenter -> pieces: token ids -> Decoder.translate -> 
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.engine.decoder import FIRST_TOKEN
@@ -15,7 +15,7 @@ from capsule_mt.models.languages import PairTokenizer, code_of
 from capsule_mt.models.opening import check_name_or_folder
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
 from capsule_mt.translate.assembling import LaterScores, translation_of
-from capsule_mt.translate.options import TranslationOptions, check_language_type
+from capsule_mt.translate.options import TranslationOptions, check_language_type, refuse_unknown_arguments
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.rounds import Draft, Round, is_short, rounds_of, translated
@@ -51,6 +51,7 @@ class Translator(Scorer, TextTranslator):
         glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None" = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
+        **unknown: NoReturn,
     ) -> "Translator":
         """Load a checkpoint by its folder, or a model by its name, which is downloaded unless it is in the cache.
 
@@ -69,6 +70,7 @@ class Translator(Scorer, TextTranslator):
         """
         from capsule_mt.models.loading import load_model
 
+        refuse_unknown_arguments(unknown, cls.from_pretrained)
         check_name_or_folder(folder, "folder")
         if not os.path.isdir(folder):
             from capsule_mt.catalog.store import model_folder  # late: a folder needs no catalog

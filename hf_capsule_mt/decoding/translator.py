@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
@@ -22,7 +22,7 @@ from capsule_mt.models.opening import check_name_or_folder
 from capsule_mt.text.glossary import Glossary, glossary_of
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.translate.options import NAMES, TranslationOptions
+from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown_arguments
 from capsule_mt.translate.scoring import Scorer
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
@@ -92,7 +92,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         self._take_reverse(reverse)
 
     @classmethod
-    def from_pretrained(
+    def from_pretrained(  # type: ignore[override]  # more arguments than the engine's
         cls,
         name_or_path: str | os.PathLike[str],
         *,
@@ -107,12 +107,14 @@ class Translator(capsule_mt.translate.translator.Translator):
         glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
+        **unknown: NoReturn,
     ) -> "Translator":
         """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.
 
         Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors. On a CPU,
         `dtype="auto"` computes in float32 with weights that are stored in half precision.
         """
+        refuse_unknown_arguments(unknown, cls.from_pretrained)
         check_name_or_folder(name_or_path, "name_or_path")
         if not os.path.exists(name_or_path) and pair_named(os.fspath(name_or_path)):
             raise ValueError(

@@ -282,6 +282,23 @@ def test_an_unknown_option_is_an_error_whatever_its_value(name, hint, value):
             translator()(text, **{name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("compute_type", "write `int8=True`"),
+        ("device", "only `Translator` of `hf_capsule_mt`"),
+        ("intra_threads", "set the number of threads by"),
+        ("target_lang", "did you mean `tgt_lang`"),
+        ("beam_size", r"it is an option of a call: `translator\(texts, num_beams=...\)`"),
+        ("shortlst", "did you mean `shortlist`"),
+        ("a", "it takes int8, shortlist"),
+    ],
+)
+def test_an_unknown_argument_of_loading_is_named(name, hint):
+    with pytest.raises(TypeError, match=rf"`{name}` is not an argument of `Translator.from_pretrained`: {hint}"):
+        Translator.from_pretrained("anything", **{name: "auto"})
+
+
 # ---- how to search
 def asked(lengths=(4,), settings=(), **facts):
     facts = {"start": 0, "end": 1, "pad": 1} | facts
