@@ -361,7 +361,8 @@ def _check_average(args: TranslationTrainingArguments, state: TrainerState) -> N
     if args.average_last > count:
         raise ValueError(
             f"`average_last` is {args.average_last}, but this run of {state.max_steps} steps saves only {count} "
-            f"checkpoints: set `average_last` to at most {count}, or save more often (`save_strategy`, `save_steps`)"
+            f"checkpoint{'' if count == 1 else 's'}: set `average_last` to at most {count}, or save more often "
+            "(`save_strategy`, `save_steps`)"
         )
 
 

@@ -156,13 +156,15 @@ def test_a_logger_that_is_not_installed_is_named(tmp_path, monkeypatch):
     ("arguments", "count"),
     [
         ({"save_strategy": "no"}, 0),
+        ({"save_strategy": "steps", "save_steps": 16}, 1),
         ({"save_strategy": "steps", "save_steps": 4}, 4),
         ({"save_strategy": "epoch", "max_steps": -1, "num_train_epochs": 1.5}, 2),
     ],
 )
 def test_an_average_of_more_checkpoints_than_the_run_saves_is_refused_at_the_start(tmp_path, arguments, count):
     trainer = make_trainer(tmp_path, average_last=count + 1, **arguments)
-    with pytest.raises(ValueError, match=f"saves only {count} checkpoints: set `average_last` to at most {count},"):
+    noun = "checkpoint" if count == 1 else "checkpoints"
+    with pytest.raises(ValueError, match=f"saves only {count} {noun}: set `average_last` to at most {count},"):
         trainer.train()
     assert trainer.state.global_step == 0
     trainer = make_trainer(tmp_path, average_last=count, **arguments)
