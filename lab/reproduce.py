@@ -344,7 +344,7 @@ class Reproduction:
                 self.compare(name, seed)
                 self.compare_over_seeds(name, seed)
         if self.late:
-            print(f"{'Stopped by a signal' if self.stopped else 'The budget is used up'}; the same command goes on.")
+            print(f"{'Stopped by a signal' if self.stopped else 'The budget is used up'}; the same command resumes.")
         return failed
 
     def _is_taken(self, name: str, seed: int, failed: list[str]) -> bool:

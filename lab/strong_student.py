@@ -203,7 +203,7 @@ class StrongStudent:
         except FloatingPointError as error:
             return {"diverged": str(error)}
         if result is None:
-            raise SystemExit("Stopped by a signal; the same command goes on.")
+            raise SystemExit("Stopped by a signal; the same command resumes.")
         checkpoint = last_checkpoint(folder)
         log = json.loads((checkpoint / TRAINER_STATE).read_text())["log_history"] if checkpoint else []
         losses = [entry.get("nll_loss", entry["loss"]) for entry in log if "loss" in entry][-AT_THE_END:]
