@@ -68,13 +68,33 @@ def test_no_text_makes_a_pattern_crawl(pattern, methods):
     assert crawling_text(pattern, methods) is None, (pattern.pattern, methods)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "pattern", [r"\s+$", r"(?:a|aa)+b", r"(?:[a-z]+-?)*;", r"<!--.*?-->", r"\[[^\]]*\]", r"(\d+)\.\d*x"]
+    ("pattern", "crawl"),
+    [
+        (r"\s+$", r"\s{100,}\S"),
+        (r"(?:a|aa)+b", r"a{100,}[^ab]"),
+        (r"(?:[a-z]+-?)*;", r"[a-z]{100,}[^a-z;-]"),
+        (r"<!--.*?-->", r"(?:<!--){100,}(?!.*-->)"),
+        (r"\[[^\]]*\]", r"\[{100,}[^\[\]]"),
+        (r"(\d+)\.\d*x", r"\d{100,}[^\d.]"),
+    ],
 )
-def test_patterns_that_crawl_are_seen(pattern):
-    assert crawling_text(re.compile(pattern), {"search"}) is not None
+def test_the_texts_of_a_pattern_contain_one_on_which_it_crawls(pattern, crawl):
+    assert any(re.match(crawl, text) for text in hard_texts(re.compile(pattern), LENGTH))
+
+
+@pytest.mark.parametrize(
+    ("seconds_of", "is_seen"),
+    [
+        (lambda length: 1e-5 * length, False),
+        (lambda length: 1e-8 * length**2, True),
+        (lambda length: DEADLINE, True),  # exponential
+        (lambda length: 1e-10 * length**2, False),  # too fast to compare
+    ],
+)
+def test_texts_whose_time_grows_faster_than_they_are_seen(monkeypatch, seconds_of, is_seen):
+    monkeypatch.setattr(f"{__name__}.seconds_for", lambda pattern, methods, text: seconds_of(len(text)))
+    assert (crawling_text(re.compile("ab"), {"search"}) is not None) is is_seen
 
 
 def test_the_patterns_of_each_room_are_seen():
