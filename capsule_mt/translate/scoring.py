@@ -111,13 +111,21 @@ class Scorer:
         self._take_reverse(translator)
 
     def _take_reverse(self, reverse: "Scorer | str | os.PathLike[str] | None") -> None:
-        """Use a reverse model, of which a folder or name is loaded and checked when it is first needed."""
+        """Use a reverse model. A folder or name is loaded, and its direction checked, when it is first needed."""
         if isinstance(reverse, Scorer):
             self._check_direction(reverse)
         elif reverse is not None and not isinstance(reverse, (str, os.PathLike)):
             raise TypeError(
                 f"`reverse` must be a `Translator`, or the folder or name of a model, got a {type(reverse).__name__}"
             )
+        elif reverse is not None and not os.path.exists(reverse):
+            from capsule_mt.catalog.entries import CatalogError  # late, as most reverse models are folders
+            from capsule_mt.catalog.store import name_of
+
+            try:
+                name_of(reverse)
+            except CatalogError as error:
+                raise CatalogError(f"`reverse`: {error}") from None
         self._reverse = reverse
 
     def _check_direction(self, reverse: "Scorer") -> None:

@@ -211,6 +211,15 @@ def test_a_loaded_reverse_of_the_same_direction_is_refused(pair):
     assert pair.reverse.loaded.name == str(ENGLISH)
 
 
+@pytest.mark.parametrize("folder", [f"{ENGLISH}s", "not/a/model"])
+def test_a_reverse_that_cannot_be_a_model_is_refused_before_it_is_needed(pair, folder):
+    with pytest.raises(ValueError, match=rf"^`reverse`: {folder}: no such folder"):
+        Translator(pair.loaded, reverse=folder)
+    with pytest.raises(ValueError, match=rf"^`reverse`: {folder}: no such folder"):
+        pair.reverse = folder
+    assert Translator(pair.loaded, reverse="de-en").has_reverse  # a name is downloaded when it is needed
+
+
 def test_a_reverse_that_is_not_there_is_looked_for_once(pair, monkeypatch):
     looked_for = []
     monkeypatch.setattr(Translator, "_downloaded", lambda self, name: looked_for.append(name))
