@@ -1,6 +1,7 @@
-"""The facts of a file of codes: int8.json has the format of the int8.safetensors beside it, and its checksum.
+"""Checksums, which show that a file of a model has changed.
 
-Also the checksum of any file, by which a change shows.
+int8.json has the format and the checksum of the int8.safetensors beside it; pieces.json has the checksums of a
+tokenizer's files.
 """
 
 import mmap
@@ -11,7 +12,7 @@ from capsule_mt.messages import shown
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.weights import CheckpointError, read_json, write_json
 
-PIECES_CHECKSUMS = "pieces.json"  # has the checksums of a tokenizer's files, if they tell its pieces twice
+PIECES_CHECKSUMS = "pieces.json"  # in folders whose tokenizer.json and SentencePiece files have the same pieces
 
 
 def write_facts(file: str, file_format: int) -> None:
@@ -34,13 +35,12 @@ def check_facts(file: str, file_format: int) -> None:
 
 
 def file_checksum(file: str) -> str:
-    """Return the checksum of a file that is not empty, as these files name it."""
-    with (
-        open_file(file) as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as content,
-    ):
-        return f"{checksum(content):016x}"
+    """Return the checksum of a file as 16 hexadecimal digits; "" of an empty file, which cannot be mapped."""
+    with open_file(file) as stream:
+        if os.fstat(stream.fileno()).st_size == 0:
+            return ""
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as content:
+            return f"{checksum(content):016x}"
 
 
 def _facts_file(file: str) -> str:

@@ -144,12 +144,12 @@ def write_pieces_beside_json(folder: str, vocabularies: Iterable[str]) -> None:
 
 
 def read_pieces_beside_json(folder: str, size: int) -> PieceTokenizer | None:
-    """Read what `write_pieces_beside_json` wrote; `None` if a file of the tokenizer has changed since.
+    """Read what `write_pieces_beside_json` wrote; `None` if a file of the tokenizer is missing or has changed.
 
     size: the number of tokens in tokenizer.json.
     """
     checksums = _checksums(folder)
-    if read_json(os.path.join(folder, PIECES_CHECKSUMS)) != checksums:
+    if PIECES_FILES[0] not in checksums or read_json(os.path.join(folder, PIECES_CHECKSUMS)) != checksums:
         return None
     vocabularies = [Pieces(os.path.join(folder, name)) for name in PIECES_FILES if name in checksums]
     return PieceTokenizer(vocabularies[0], vocabularies[-1], size)

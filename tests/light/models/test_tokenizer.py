@@ -1,5 +1,7 @@
 """The tokenizer in a folder. tests/decoding/test_tokenizer.py compares it with transformers'."""
 
+import json
+
 import pytest
 
 from capsule_mt.engine.program import UnsupportedModelError
@@ -7,6 +9,7 @@ from capsule_mt.models.loading import load_model
 from capsule_mt.models.piece_tokenizer import PieceTokenizer
 from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.models.tokenizer import FileTokenizer
+from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.students import write_student
 from tests.light.models.files import edit_json, golden
 from tests.light.models.test_from_marian import KINDS, SOURCES
@@ -71,3 +74,26 @@ def test_pieces_are_not_read_if_a_file_of_the_tokenizer_has_changed(name, tmp_pa
     (out / name).unlink()
     if name.endswith(".spm"):
         assert isinstance(load_model(out).tokenizer, FileTokenizer)
+
+
+def test_an_empty_piece_file_counts_as_changed(tmp_path):
+    out = converted(tmp_path)
+    (out / "source.spm").write_bytes(b"")
+    assert isinstance(load_model(out).tokenizer, FileTokenizer)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_an_empty_file_of_a_tokenizer_is_named(name, tmp_path):
+    out = converted(tmp_path)
+    (out / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=rf"/{name}: "):
+        load_model(out)
+
+
+def test_checksums_without_pieces_are_ignored(tmp_path):
+    out = converted(tmp_path)
+    (out / "source.spm").unlink()
+    checksums = json.loads((out / "pieces.json").read_text())
+    del checksums["source.spm"]
+    (out / "pieces.json").write_text(json.dumps(checksums))
+    assert isinstance(load_model(out).tokenizer, FileTokenizer)
