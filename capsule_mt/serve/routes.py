@@ -32,6 +32,7 @@ from capsule_mt.serve.requests import (
     uploaded,
 )
 from capsule_mt.text.detecting import Detected
+from capsule_mt.translate.pivot import single_model
 
 FILE_SUFFIXES = (
     ".txt",
@@ -85,6 +86,10 @@ def text_router(answers: Answers) -> APIRouter:
         pair = LanguagePair(answers.language_of(fields.source), answers.language_of(fields.target))
 
         def submit(batcher: Batcher, pair: LanguagePair, texts: list[str]) -> Order:
+            try:
+                single_model(batcher.translator, "/cover")
+            except ValueError as error:
+                raise HTTPException(400, str(error)) from None
             return batcher.submit_checks(
                 texts, translations, alignment=fields.alignment, marks=fields.marks, languages=pair, client=client
             )

@@ -292,7 +292,7 @@ def test_alternatives_leave_the_translation_as_it_is(make_client):
     assert f'capsule_mt_texts_total{{pair="en-de"}} {len(texts)}\n' in client.get("/metrics").text
 
 
-def test_pairs_through_english_without_a_model():
+def test_pairs_through_english_without_a_model(make_client):
     halves = {DE_EN: GOLDEN / "capsule_marian", LanguagePair("en", "pt"): GOLDEN / "capsule_marian"}
     first, second = (Translator.from_pretrained(folder) for folder in halves.values())
     translators = dict(zip(halves, (first, second), strict=True)) | {EN_DE: second}
@@ -300,6 +300,8 @@ def test_pairs_through_english_without_a_model():
     assert list(pivots) == [LanguagePair("de", "pt")]
     text = "The old man buys a red hat."
     assert pivots[LanguagePair("de", "pt")](text).text == second(first(text).text).text
+    check = make_client(translators=pivots).post("/cover", q="a", translation="b", source="de", target="pt")
+    assert error_of(check, 400) == "/cover needs one model, but this pair goes through English with two"
 
 
 def test_the_examples_of_the_description_work(make_client):
