@@ -55,20 +55,22 @@ OTHER_NAMES = {
     "return_attention": "alignment",
     "return_scores": "scores",
     "replace_unknowns": "copy",
+    "sampling_topk": "top_k",
     "perform_sentence_splitting": "split_sentences",
     "source_lang": "src_lang",
     "target_lang": "tgt_lang",
 }
-# the same for arguments of `Translator.from_pretrained`; some belong to `hf_capsule_mt`, which runs on GPUs, too
+# what to do instead about arguments that `Translator.from_pretrained`, a call, or both do not take
 _THREADS_ADVICE = "set the number of threads by the environment variable OMP_NUM_THREADS"
-_TRANSFORMERS_ADVICE = "only `Translator` of `hf_capsule_mt` takes it"
 LOADING_ADVICE = {
-    "compute_type": "write `int8=True` for int8; the default is float32",
-    "quantize": "write `int8=True` for int8",
-    "use_vmap": "write `shortlist=True`",
-    "inter_threads": _THREADS_ADVICE,
-    "intra_threads": _THREADS_ADVICE,
-    **dict.fromkeys(("device", "dtype", "backend", "ensemble", "task"), _TRANSFORMERS_ADVICE),
+    "compute_type": "load with `int8=True` for int8; the default is float32",
+    "use_vmap": "load with `shortlist=True`",
+    **dict.fromkeys(("inter_threads", "intra_threads"), _THREADS_ADVICE),
+    **dict.fromkeys(
+        ("device", "dtype", "backend", "ensemble", "task"),
+        "only `from_pretrained` of `hf_capsule_mt.Translator` takes it",
+    ),
+    **dict.fromkeys(("int8", "shortlist", "reverse", "glossary"), "pass it to `from_pretrained`"),
 }
 _DEFAULTS = {option.name: option.default for option in SEARCH_FIELDS}
 
@@ -165,6 +167,8 @@ def refuse_unknown(options: Iterable[str], names: Collection[str] = NAMES) -> No
         if name not in names:
             if name in OTHER_NAMES:
                 hint = f"did you mean `{OTHER_NAMES[name]}`?"
+            elif name in LOADING_ADVICE:
+                hint = LOADING_ADVICE[name]
             else:
                 hint = nearest(name, {*names, *TranslationOptions._fields[:-1]}) or f"it takes {', '.join(BY_NAME)}"
             raise ValueError(f"`{name}` is not an option of this translator: {hint}")

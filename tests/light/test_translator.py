@@ -271,6 +271,8 @@ def test_what_is_refused():
         ("num_beam", "did you mean `num_beams`"),
         ("beam_size", "did you mean `num_beams`"),
         ("num_hypotheses", "did you mean `num_return_sequences`"),
+        ("use_vmap", "load with `shortlist=True`"),
+        ("glossary", "pass it to `from_pretrained`"),
         ("no_repeat_ngram", "did you mean `no_repeat_ngram_size`"),
         ("split_sentence", "did you mean `split_sentences`"),
         ("generate_kwargs", "it takes num_beams, num_return_sequences"),
@@ -285,8 +287,8 @@ def test_an_unknown_option_is_an_error_whatever_its_value(name, hint, value):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("compute_type", "write `int8=True`"),
-        ("device", "only `Translator` of `hf_capsule_mt`"),
+        ("compute_type", "load with `int8=True`"),
+        ("device", "only `from_pretrained` of `hf_capsule_mt.Translator`"),
         ("intra_threads", "set the number of threads by"),
         ("target_lang", "did you mean `tgt_lang`"),
         ("beam_size", r"it is an option of a call: `translator\(texts, num_beams=...\)`"),
