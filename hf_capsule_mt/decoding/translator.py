@@ -141,6 +141,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         return translator
 
     def check_languages(self) -> None:
+        super().check_languages()
         self._tokenizer(TranslationOptions())
 
     def set_calibration(self, values: Mapping[str, Any]) -> None:

@@ -204,16 +204,16 @@ def test_a_call_may_name_the_language_that_the_translator_lacks(translator_class
     expected = translator_class.from_pretrained(folder)(text, src_lang="de", tgt_lang="fr", **settings)
     from_german = translator_class.from_pretrained(folder, src_lang="de")
     assert from_german(text, tgt_lang="fr", **settings) == expected
-    assert (
-        from_german.score([text], [expected.text], tgt_lang="fr")[0].segments[0].source_ids[0]
-        == (expected.segments[0].source_ids[0])
-    )
+    (scored,) = from_german.score([text], [expected.text], tgt_lang="fr")
+    assert scored.segments[0].source_ids == expected.segments[0].source_ids
     into_french = translator_class.from_pretrained(folder, tgt_lang="fr")
     assert into_french(text, src_lang="deu_Latn", **settings) == expected
     with pytest.raises(ValueError, match=r"`tgt_lang` "):
         from_german(text)
     with pytest.raises(ValueError, match=r"`src_lang` must be one of the model's languages, such as .*'Klingon'"):
         translator_class.from_pretrained(folder, src_lang="Klingon")
+    with pytest.raises(TypeError, match=r"`tgt_lang` must be the code of a language, such as 'de', got 5"):
+        translator_class.from_pretrained(folder, src_lang="de", tgt_lang=5)
 
 
 def test_the_first_token_of_a_checkpoint_names_the_target(folders, tmp_path):
