@@ -29,7 +29,7 @@ def with_first_token(options: SearchOptions) -> SearchOptions:
 
 
 def _hint(name: str) -> str:
-    """Return what an error says of an option that the engine lacks, or of a value of `bad_words_ids`."""
+    """Return what an error adds to the name of an option that the engine does not support."""
     return " with sequences of several tokens" if name == "bad_words_ids" else nearest(name, BY_NAME, " ({})")
 
 

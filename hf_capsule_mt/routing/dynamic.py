@@ -15,7 +15,7 @@ from hf_capsule_mt.routing.common import (
 from hf_capsule_mt.routing.squash import squash
 
 # Added to sum_n C_nm before S is divided by it: 1 / 1e-30 times a vote is still finite in float32.
-SMALLEST_TOTAL = 1e-30
+TOTAL_EPSILON = 1e-30
 
 
 def dynamic_routing(
@@ -52,8 +52,8 @@ def dynamic_routing(
     Relations: one iteration is `squash` of the sum (of the mean) of the votes over M; one output capsule makes the
     result independent of T; votes that are equal for all outputs stay uniformly routed.
     """
-    # Deviation: `normalize_total_input` divides by sum_n C_nm + 1e-30. An output that no input assigns more than that,
-    # a probability which very long votes alone reach, becomes short instead of the mean of its votes.
+    # Deviation: `normalize_total_input` divides by sum_n C_nm + 1e-30. An output whose sum is below 1e-30 gets a short
+    # capsule instead of the mean of its votes; only very long votes make a sum that small.
     check_votes(votes, num_iterations, mask)
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
@@ -74,7 +74,7 @@ def _route_dynamic(
     def squashed(weighted_sum: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Sum of C V [..., 1, M, D] and C [..., N, 1 or M] -> Omega [..., 1, M, D]."""
         if normalize_total_input:
-            weighted_sum = weighted_sum / (weight.sum(dim=-2, keepdim=True).unsqueeze(-1) + SMALLEST_TOTAL)
+            weighted_sum = weighted_sum / (weight.sum(dim=-2, keepdim=True).unsqueeze(-1) + TOTAL_EPSILON)
         return squash(weighted_sum)
 
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]

@@ -20,7 +20,12 @@ def test_numbers_of_one_group(case):
 
 @pytest.mark.parametrize(
     ("language", "keep", "read"),
-    [("en", (), "He has 1,400 cows."), ("pt", (), "He has 1.400 cows."), (None, (), "He has 1'400 cows.")],
+    [
+        ("en", (), "He has 1,400 cows."),
+        ("pt", (), "He has 1.400 cows."),
+        (None, (), "He has 1'400 cows."),
+        ("en", ("numbers",), "He has 1'400 cows."),
+    ],
 )
 def test_the_source_language_decides(language, keep, read):
     (piece,) = Segmenter(TOKENIZER, None, src_lang=language, keep=keep).document("He has 1\u2019400 cows.").pieces
