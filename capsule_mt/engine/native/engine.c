@@ -120,9 +120,10 @@ static inline void pack_outputs(run_t *run, const int32_t *outputs, int64_t coun
     model->kernels->select(head, outputs, packed, memory + (64 - (uintptr_t)memory % 64) % 64);
 }
 
-#if !defined(__wasm__) /* see `has_own` */
-/* Candidates that at most one source in this many lists are its own: a row alone takes longer than its share of all rows. */
-#define SOURCES_PER_OWNER 8
+#if !defined(__wasm__) /* see `has_split_lists` */
+/* A candidate is shared if more than one source in this many lists it: computing it for one row takes longer than that
+ * row's part of computing it for all. */
+#define SOURCES_PER_LISTING 8
 
 /* Fills in the ranks of candidates among the shared ones, or -1. Returns the number of shared ones: all if a list does not
  * ascend, since it could be longer than there is room for. */
@@ -136,43 +137,43 @@ static int64_t rank_shared(const request_t *request, int32_t *ranks) {
             ranks[*indices]++;
         }
     for (int64_t i = 0; i < num_candidates; i++) {
-        int is_shared = (int64_t)ranks[i] * SOURCES_PER_OWNER > request->num_sources;
+        int is_shared = (int64_t)ranks[i] * SOURCES_PER_LISTING > request->num_sources;
         ranks[i] = is_shared ? (int32_t)num_shared++ : -1;
     }
     return num_shared;
 }
 
-/* Packs what only the rows of a source compute: the candidates in its list without a rank. */
-static own_t pack_own(run_t *run, const int32_t *indices, int64_t length, const int32_t *ranks) {
+/* Splits a list of candidates by whether they have a rank, and packs the outputs of those without one. */
+static split_list_t split_list(run_t *run, const int32_t *indices, int64_t length, const int32_t *ranks) {
     int32_t *outputs = take(run, length * 4);
-    own_t own = {.indices = take(run, length * 4), .positions = take(run, length * 4)};
-    int64_t num_own = 0;
+    split_list_t list = {.shared_indices = take(run, length * 4), .positions = take(run, length * 4)};
+    int64_t num_unshared = 0;
     for (int64_t i = 0; i < length; i++)
         if (ranks[indices[i]] >= 0) {
-            own.indices[own.num_shared] = ranks[indices[i]];
-            own.positions[own.num_shared++] = (int32_t)i;
+            list.shared_indices[list.num_shared] = ranks[indices[i]];
+            list.positions[list.num_shared++] = (int32_t)i;
         }
     for (int64_t i = 0; i < length; i++)
         if (ranks[indices[i]] < 0) {
-            outputs[num_own] = run->request->candidates[indices[i]];
-            own.positions[own.num_shared + num_own++] = (int32_t)i;
+            outputs[num_unshared] = run->request->candidates[indices[i]];
+            list.positions[list.num_shared + num_unshared++] = (int32_t)i;
         }
-    pack_outputs(run, outputs, num_own, &own.outputs);
-    return own;
+    pack_outputs(run, outputs, num_unshared, &list.unshared);
+    return list;
 }
 
-/* Packs the candidates that few sources list for these sources; returns the others, and their number. */
-static const int32_t *separate_own(run_t *run, int64_t *num_shared) {
+/* Splits the lists of all sources. Returns the shared candidates, and their number. */
+static const int32_t *split_lists(run_t *run, int64_t *num_shared) {
     const request_t *request = run->request;
     shortlist_t *shortlist = &run->logits.shortlist;
     const int32_t *indices = request->candidate_indices;
     int32_t *ranks = take(run, request->num_candidates * 4);
     *num_shared = rank_shared(request, ranks);
     if (*num_shared == request->num_candidates) return request->candidates;
-    shortlist->own = take(run, request->num_sources * (int64_t)sizeof(own_t));
-    shortlist->own_logits = take(run, run->rows.max_count * (int64_t)sizeof(float *));
+    shortlist->lists = take(run, request->num_sources * (int64_t)sizeof(split_list_t));
+    shortlist->unshared_logits = take(run, run->rows.max_count * (int64_t)sizeof(float *));
     for (int64_t source = 0; source < request->num_sources; source++) {
-        shortlist->own[source] = pack_own(run, indices, request->list_lengths[source], ranks);
+        shortlist->lists[source] = split_list(run, indices, request->list_lengths[source], ranks);
         indices += request->list_lengths[source];
     }
     int32_t *shared = take(run, *num_shared * 4);
@@ -191,8 +192,8 @@ static void lay_out_logits(run_t *run) {
     const int32_t *candidates = request->candidates;
     int64_t num_candidates = request->num_candidates;
 #if !defined(__wasm__)
-    if (request->candidate_indices && !request->targets && request->num_sources >= SOURCES_PER_OWNER)
-        candidates = separate_own(run, &num_candidates);
+    if (request->candidate_indices && !request->targets && request->num_sources >= SOURCES_PER_LISTING)
+        candidates = split_lists(run, &num_candidates);
 #endif
     pack_outputs(run, candidates, num_candidates, &run->logits.shortlist.shared);
 }

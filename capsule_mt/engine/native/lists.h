@@ -36,14 +36,14 @@ static inline list_t list_of(run_t *run, int64_t source, int64_t *num_listed) {
     return (list_t){length, indices, tokens};
 }
 
-/* Copies the logits of the tokens in the list of a row's source, of which some are its own, into `memory`. */
-static inline float *merge_own(const run_t *run, int64_t row, float *memory) {
+/* Copies the logits of a row's shared and unshared candidates into `memory`, in the order of its source's list. */
+static inline float *merge_logits(const run_t *run, int64_t row, float *memory) {
     const shortlist_t *shortlist = &run->logits.shortlist;
-    const own_t *own = shortlist->own + run->rows.source[row];
+    const split_list_t *list = shortlist->lists + run->rows.source[row];
     const float *logits = run->values[run->model->logits] + row * shortlist->shared.outputs;
-    const int32_t *positions = own->positions + own->num_shared;
-    for (int64_t i = 0; i < own->num_shared; i++) memory[own->positions[i]] = logits[own->indices[i]];
-    for (int64_t i = 0; i < own->outputs.outputs; i++) memory[positions[i]] = shortlist->own_logits[row][i];
+    const int32_t *positions = list->positions + list->num_shared;
+    for (int64_t i = 0; i < list->num_shared; i++) memory[list->positions[i]] = logits[list->shared_indices[i]];
+    for (int64_t i = 0; i < list->unshared.outputs; i++) memory[positions[i]] = shortlist->unshared_logits[row][i];
     return memory;
 }
 
@@ -52,7 +52,7 @@ static inline float *merge_own(const run_t *run, int64_t row, float *memory) {
 static inline float *logits_of(const run_t *run, const list_t *list, int64_t row, float *memory, long *count) {
     *count = list->tokens ? (long)list->length : (long)run->model->vocabulary;
     if (!list->tokens) return row_of(run, run->model->logits, row);
-    if (has_own(run)) return merge_own(run, row, memory);
+    if (has_split_lists(run)) return merge_logits(run, row, memory);
     float *logits = run->values[run->model->logits] + row * run->request->num_candidates;
     if (!list->indices) return logits;
     for (int64_t i = 0; i < list->length; i++) memory[i] = logits[list->indices[i]];

@@ -60,15 +60,15 @@ static inline void map_by(run_t *run, const operation_t *op, const linear_t *lin
     multiply(run, linear, x, rows, y, op->slots[LINEAR_activation], memory);
 }
 
-/* The logits of all rows of a step for what only the rows of their sources compute, from `y` on. */
-static inline void map_own(run_t *run, const operation_t *op, const float *x, float *y) {
+/* Writes the logits of each row's unshared candidates, from `y` on. */
+static inline void map_unshared(run_t *run, const operation_t *op, const float *x, float *y) {
     const shortlist_t *shortlist = &run->logits.shortlist;
     for (int64_t row = 0, end; row < run->rows.count; row = end) {
         int64_t source = run->rows.source[row];
-        const linear_t *own = &shortlist->own[source].outputs;
+        const linear_t *unshared = &shortlist->lists[source].unshared;
         for (end = row + 1; end < run->rows.count && run->rows.source[end] == source;) end++;
-        map_by(run, op, own, x + row * own->inputs, end - row, y);
-        for (int64_t i = row; i < end; i++, y += own->outputs) shortlist->own_logits[i] = y;
+        map_by(run, op, unshared, x + row * unshared->inputs, end - row, y);
+        for (int64_t i = row; i < end; i++, y += unshared->outputs) shortlist->unshared_logits[i] = y;
     }
 }
 
@@ -81,7 +81,7 @@ void map_rows(run_t *run, const operation_t *op, const float *x, int64_t rows, f
     if (run->model->observer) run->model->observer(op->slots[LINEAR_map], x, rows);
     if (find_best_tokens(run, op, linear, x, rows)) return;
     map_by(run, op, linear, x, rows, y);
-    if (is_shortened && has_own(run)) map_own(run, op, x, y + rows * linear->outputs);
+    if (is_shortened && has_split_lists(run)) map_unshared(run, op, x, y + rows * linear->outputs);
 }
 
 /* ---- small operations */

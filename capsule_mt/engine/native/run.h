@@ -43,20 +43,20 @@ typedef struct {
     int64_t max_keys;
 } cache_t;
 
-/* What only the rows of a source compute, and where their logits belong in its list. */
+/* A source's list of candidates, split into shared ones, which all rows compute, and others, which only its rows do. */
 typedef struct {
-    linear_t outputs;
-    int64_t num_shared;  /* tokens of the list that `shared` has */
-    int32_t *indices;    /* [num_shared], of these among the outputs of `shared` */
-    int32_t *positions;  /* in the list: of its shared tokens, then of its own */
-} own_t;
+    linear_t unshared;
+    int64_t num_shared;
+    int32_t *shared_indices; /* [num_shared], among the outputs of `shortlist_t.shared` */
+    int32_t *positions;      /* in the list: of the shared candidates, then of the others */
+} split_list_t;
 
 /* The head's outputs for the candidates of a shortlist, packed for the call. A batch has several times the candidates of
- * one source, so those that few sources list are packed, and computed, for these sources alone. */
+ * one source, so those that few sources list are packed and computed for these sources alone. */
 typedef struct {
-    linear_t shared;          /* for all rows */
-    own_t *own;               /* [num_sources]; NULL: `shared` has all candidates */
-    const float **own_logits; /* of each row */
+    linear_t shared;               /* for all rows */
+    split_list_t *lists;           /* [num_sources]; NULL: `shared` has all candidates */
+    const float **unshared_logits; /* of each row */
 } shortlist_t;
 
 /* What logits.c leaves for the search. */
@@ -122,13 +122,13 @@ static inline char *scratch_of_threads(run_t *run, int64_t *bytes) {
     return scratch_of(run, *bytes * team_size(run->team));
 }
 
-/* Whether rows have candidates that only their sources list; never in WebAssembly, whose code has to stay small. */
-static inline int has_own(const run_t *run) {
+/* Whether some candidates are computed for a few rows only; never in WebAssembly, whose code has to stay small. */
+static inline int has_split_lists(const run_t *run) {
 #if defined(__wasm__)
     (void)run;
     return 0;
 #else
-    return run->logits.shortlist.own != NULL;
+    return run->logits.shortlist.lists != NULL;
 #endif
 }
 

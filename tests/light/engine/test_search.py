@@ -382,20 +382,20 @@ def test_a_list_that_sources_share_is_as_a_list_of_each():
 class OfSource:
     """For each source, tokens by its first one that others lack, and shared tokens; the first of several lists all."""
 
-    def __init__(self, num_own: int, shared: list[int]) -> None:
-        self.num_own, self.shared = num_own, shared
+    def __init__(self, num_unshared: int, shared: list[int]) -> None:
+        self.num_unshared, self.shared = num_unshared, shared
 
     def of_source(self, source, *extra_tokens):
         index = source[0] - 5
-        own = range(index * self.num_own, (index + 1) * self.num_own)
-        return [*range(PAD + 1)] if self.shared and not index else sorted({*own, *self.shared})
+        unshared = range(index * self.num_unshared, (index + 1) * self.num_unshared)
+        return [*range(PAD + 1)] if self.shared and not index else sorted({*unshared, *self.shared})
 
 
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize(
     ("num_sources", "shortlist"),
     [(8, OfSource(7, [])), (17, OfSource(3, [END, *range(52, 60)]))],
-    ids=["own", "shared"],
+    ids=["unshared", "shared"],
 )
 def test_a_sentence_is_itself_beside_sources_with_other_lists(num_sources, shortlist, int8, tier):
     """A batch computes the tokens that few sources list for these sources alone."""
