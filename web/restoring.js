@@ -189,14 +189,13 @@ class Layout {
   #spaced(tag, offset) {
     const { text: item } = this.source.parts[tag];
     const [preceding, following] = [this.source.parts[tag - 1]?.text ?? "", this.source.parts[tag + 1]?.text ?? ""];
-    const startsWord = (canBeMark) => this.words.some(({ start }, index) => start === offset && (canBeMark || !this.isMark[index]));
-    if (isEmojiOrSign(this.source.parts[tag])) {
-      const touches = isAlphanumeric(lastOf(tag ? preceding : item)) && isAlphanumeric(lastOf(this.text.slice(0, offset)));
-      if (touches) return item; // as in "Windows®"
-      return startsWord(false) ? `${item} ` : ` ${item}`;
-    }
-    if (this.partners.has(tag) || !isSpace(lastOf(preceding)) || !isSpace(firstOf(following))) return item;
-    return startsWord(true) ? `${item} ` : ` ${item}`;
+    const isSign = isEmojiOrSign(this.source.parts[tag]);
+    const isGlued = isSign // as in "Windows®"
+      ? isAlphanumeric(lastOf(tag ? preceding : item)) && isAlphanumeric(lastOf(this.text.slice(0, offset)))
+      : this.partners.has(tag) || !isSpace(lastOf(preceding)) || !isSpace(firstOf(following));
+    if (isGlued) return item;
+    const startsWord = this.words.some(({ start }, index) => start === offset && !(isSign && this.isMark[index]));
+    return startsWord ? `${item} ` : ` ${item}`;
   }
 }
 
@@ -238,7 +237,7 @@ function edited(text, tags, edits) {
   let [written, lastEnd] = ["", 0];
   for (const { start, end, text: change } of changes) {
     written = withSpace(written, text.slice(lastEnd, start));
-    written = withSpace(change[0] === " " ? written.replace(/ $/, "") : written, change);
+    written = withSpace(change[0] === " " ? written.trimEnd() : written, change);
     lastEnd = Math.max(lastEnd, end);
   }
   return withSpace(written, text.slice(lastEnd));

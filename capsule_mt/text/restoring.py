@@ -263,7 +263,7 @@ def _edited(text: str, tags: list[tuple[int, str]], edits: list[tuple[Span, str]
     written, end = "", 0
     for start, _, stop, string in sorted(changes):
         written = with_space(written, text[end:start])
-        written = with_space(written.removesuffix(" ") if string.startswith(" ") else written, string)
+        written = with_space(written.rstrip() if string.startswith(" ") else written, string)
         end = max(end, stop)
     return with_space(written, text[end:])
 
