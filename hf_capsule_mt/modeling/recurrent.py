@@ -5,6 +5,7 @@ Legend: B batch, T positions, d width of a state. Sequences are compact: their p
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -64,18 +65,19 @@ def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.
 
 
 class GRUCell(nn.GRUCell):
-    """`nn.GRUCell` whose two projections are computed by separate calls, before `gru_update` combines them."""
+    """`nn.GRUCell` that can also compute its two projections separately, before `gru_update` combines them."""
 
-    def forward(self, input: torch.Tensor | None, hx: torch.Tensor | None = None) -> torch.Tensor:
-        """Project inputs [..., in] or, without them, a state [..., d] to [..., 3d].
+    def forward(self, input: Any, hx: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the new state, or the projection [..., 3d] of one argument if the other is `None`.
 
-        The cell is called for this, instead of reading its weights: accelerate loads weights from the disk only
+        The methods below call the cell instead of reading its weights: accelerate loads weights from the disk only
         while their module is called.
         """
-        if input is not None:
+        if hx is None:
             return nn.functional.linear(input, self.weight_ih, self.bias_ih)
-        assert hx is not None
-        return nn.functional.linear(hx, self.weight_hh, self.bias_hh)
+        if input is None:
+            return nn.functional.linear(hx, self.weight_hh, self.bias_hh)
+        return super().forward(input, hx)
 
     def project_input(self, inputs: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., 3d]."""

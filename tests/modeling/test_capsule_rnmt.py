@@ -58,12 +58,12 @@ def test_equals_a_plain_loop_of_pytorchs_own_modules():
     first, second = torch.tanh(decoder.first_states(hidden.mean(dim=1))).split(16, dim=-1)
     outputs = []
     for word in embedded.unbind(1):
-        query = nn.GRUCell.forward(conditional.word_gru, word, first)
+        query = conditional.word_gru(word, first)
         scores = attention.score(
             torch.tanh(attention.query_projection(query)[:, None] + attention.key_projection(hidden))
         )
         context = (scores.softmax(dim=1) * hidden).sum(dim=1)
-        first = nn.GRUCell.forward(conditional.context_gru, context, query)
+        first = conditional.context_gru(context, query)
         read = torch.tanh(decoder.attention_layer.readout(torch.cat([first, context, word], dim=-1)))
         output = decoder.attention_layer.layer_norm(read)
         cell = nn.GRUCell(16, 16).double()
