@@ -56,8 +56,9 @@ class _InChunks(torch.autograd.Function):
         return capsules
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_capsules: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():  # by `create_graph`, which `once_differentiable` ignores if the loss is linear
+            raise RuntimeError("a routing in chunks has only the first derivative: use `return_weights=True`")
         tensors, needs_grad = ctx.saved_tensors, ctx.needs_input_grad[2:]
         learned = [index for index, needed in enumerate(needs_grad) if needed]
         grads = {

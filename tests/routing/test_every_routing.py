@@ -193,6 +193,15 @@ def test_chunks_have_the_gradients_of_the_whole_for_what_is_not_frozen(frozen, m
         torch.testing.assert_close(actual, expected)
 
 
+@ROUTINGS
+def test_a_second_derivative_needs_the_weights(routing):
+    votes = torch.randn(2, 3, 4, 2, dtype=torch.float64, requires_grad=True)
+    (grad,) = torch.autograd.grad(routing(votes).capsules.sum(), votes, create_graph=True)
+    assert torch.autograd.grad(grad.square().sum(), votes)[0].abs().max() > 0
+    with pytest.raises(RuntimeError, match="only the first derivative: use `return_weights=True`"):
+        torch.autograd.grad(routing(votes, return_weights=False).capsules.sum(), votes, create_graph=True)
+
+
 def test_votes_must_be_a_tensor():
     with pytest.raises(TypeError, match=r"`votes` must be a tensor of shape \[..., N, M, D\], got list"):
         dynamic_routing([[[1.0]]], num_iterations=1)
