@@ -12,7 +12,7 @@
     python -m lab.benchmark multilingual --ctranslate2 PYTHON           # NLLB-200's shape, 2.5 GB beside CTranslate2
     python -m lab.benchmark lengths 10 100 400 --threads 1 --native     # the engine by sentence length
 
-All runs take turns in one process. A ratio is that of two medians; in `throughput`, it is the median of the rounds'
+All runs take turns in one process. A ratio compares two medians; in `throughput`, it is the median of the rounds'
 ratios. Prints a table, and writes a JSON result, to which `python -m lab.report --keep` gives a place in the report.
 """
 
