@@ -182,6 +182,12 @@ def is_tag(part: str) -> bool:
     return isinstance(part, Item) and part.kind in ("tags", "emoji", "emphasis", SIGN)
 
 
+def _is_unchanged_text(part: Part) -> bool:
+    """Return whether a part is plain text of the user's, not an ending that replaces another."""
+    text, span = part
+    return not isinstance(text, Item) and len(text) == span.end - span.start
+
+
 def partners_of(parts: Sequence[str]) -> dict[int, int]:
     """Return the index of each start tag's end tag among the parts, and of each end tag's start tag.
 
@@ -420,11 +426,11 @@ class Masked:
         for start, end, (part, span) in zip(self.starts, self.starts[1:], self.parts, strict=False):
             if isinstance(part, Item) and part.kind == "numbers" and overlaps(Span(start, end), spans):
                 part = str(part)
-            previous = joined[-1][1] if joined else None
-            if previous is None or isinstance(part, Item) or isinstance(previous[0], Item):
-                joined.append((start, (part, span)))
+            if joined and _is_unchanged_text((part, span)) and _is_unchanged_text(joined[-1][1]):
+                previous_start, (previous, previous_span) = joined[-1]
+                joined[-1] = previous_start, (previous + part, Span(previous_span.start, span.end))
             else:
-                joined[-1] = joined[-1][0], (previous[0] + part, Span(previous[1].start, span.end))
+                joined.append((start, (part, span)))
         return joined
 
     def _stand_ins(self, items: Mapping[int, Item], used: Mapping[int, str]) -> dict[int, str]:

@@ -11,8 +11,9 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.search import Hypothesis
-from capsule_mt.text.keeping import COPIED_KINDS, KEEP_KINDS, STAND_INS, Item, masked, parts_of
+from capsule_mt.text.keeping import COPIED_KINDS, KEEP_KINDS, SIGN, STAND_INS, Item, masked, parts_of
 from capsule_mt.text.normal import vocabulary_of
+from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS
 from tests.fixtures.vectors import vectors
 from tests.light.decoders import translator
@@ -270,3 +271,11 @@ def test_emphasis_is_around_the_same_words():
     translation = model("The **old** man buys a _red_ hat.", coverage=CoverageOptions(), alignment=True)
     assert translation.text.replace("**", "").replace("_", "") == plain
     assert [word.text for word in translation.coverage.words] == ["The", "old", "man", "buys", "a", "red", "hat", "."]
+
+
+def test_an_added_full_stop_stays_added_beside_a_sign_that_the_vocabulary_lacks():
+    text = masked("x \u2264 y in all cases", ())
+    end = len(text.text)
+    completed = text.with_ending(Span(end, end), ".").with_unknown({Span(2, 3): SIGN})
+    assert [str(part) for part, _ in completed.parts] == ["x ", "\u2264", " y in all cases", "."]
+    assert completed.is_added(Span(len(completed.text) - 1, len(completed.text)))
