@@ -9,7 +9,7 @@ The alignment is read from an attention head. Legend: S source tokens, T tokens 
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -247,8 +247,8 @@ def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Call
     written = _edited(text, tags, edits)
     # `parts_of` cannot find those that the vocabulary lacks, and signs only in some contexts
     checked_kinds = {*source.kinds} - {UNKNOWN, AMOUNT, SIGN, ARROW}
-    expected = _items_of(part for part, _ in source.parts if getattr(part, "kind", UNKNOWN) in checked_kinds)
-    restored_items = _items_of(parts_of(written, [*checked_kinds]))
+    expected = _items_of((part for part, _ in source.parts), checked_kinds)
+    restored_items = _items_of(parts_of(written, [*checked_kinds]), checked_kinds)
     if not expected - restored_items and all(item.kind in NUMBER_KINDS for item in restored_items - expected):
         return written
     # an item has merged with its neighbours into another item: set items apart
@@ -274,8 +274,9 @@ def _words_of_translation(translation: str, items: list[Span]) -> list[Span]:
     return sorted([*(word for word in words if not overlaps(word, items)), *items])
 
 
-def _items_of(parts: Iterable[str]) -> Counter[Item]:
-    return Counter(part for part in parts if isinstance(part, Item))
+def _items_of(parts: Iterable[str], kinds: Collection[str]) -> Counter[Item]:
+    """Count the items of these kinds."""
+    return Counter(part for part in parts if isinstance(part, Item) and part.kind in kinds)
 
 
 def _invented(foreign_items: list[Part], items: dict[int, Span]) -> list[Span]:
