@@ -24,7 +24,7 @@ URL = re.compile(rf"(?:https?:/{{1,2}})?(?:huggingface|hf)\.co/(?P<name>{NAME.pa
 MODEL_FILES = re.compile(
     r"config\.json|generation_config\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?|int8\.(safetensors|json)"
     r"|shortlist\.safetensors|(target_)?tokenizer\.json|tokenizer_config\.json|(target_)?vocab\.json|(source|target)\.spm"
-    r"|sentencepiece\.bpe\.model"
+    r"|pieces\.json|sentencepiece\.bpe\.model"
 )
 PICKLED_FILES = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?")
 WEIGHTS_FILE, PICKLED = "model.safetensors", "pytorch_model.bin"

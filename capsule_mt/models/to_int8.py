@@ -14,7 +14,7 @@ from capsule_mt.models.weights import write_json
 # beside config.json and the weights: how to generate, the tokenizer, the shortlist, and who may use it for what
 COPIED = re.compile(
     r"generation_config\.json|shortlist\.safetensors|(special_tokens_map|added_tokens)\.json|merges\.txt"
-    r"|(target_)?(tokenizer(_config)?|vocab)\.json|(source|target)\.spm|(sentencepiece\.bpe|spiece)\.model"
+    r"|(target_)?(tokenizer(_config)?|vocab)\.json|(source|target)\.spm|pieces\.json|(sentencepiece\.bpe|spiece)\.model"
     r"|README\.md|(LICENSE|LICENCE|NOTICE)(\.\w+)?"
 )
 

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from capsule_mt.catalog.hub import MODEL_FILES
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.piece_tokenizer import PieceTokenizer
 from capsule_mt.models.to_huggingface import write_huggingface
+from capsule_mt.models.to_int8 import write_int8
 from capsule_mt.models.tokenizer import FileTokenizer
 from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.students import write_student
@@ -97,3 +99,9 @@ def test_checksums_without_pieces_are_ignored(tmp_path):
     del checksums["source.spm"]
     (out / "pieces.json").write_text(json.dumps(checksums))
     assert isinstance(load_model(out).tokenizer, FileTokenizer)
+
+
+def test_pieces_stay_beside_tokenizer_json_when_a_folder_is_converted_or_downloaded(tmp_path):
+    write_int8(converted(tmp_path), tmp_path / "int8")
+    assert isinstance(load_model(tmp_path / "int8", int8=True).tokenizer, PieceTokenizer)
+    assert all(MODEL_FILES.fullmatch(path.name) for path in (tmp_path / "int8").iterdir())
