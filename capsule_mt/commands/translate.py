@@ -65,7 +65,7 @@ from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_u
 from capsule_mt.options.table import offered
 from capsule_mt.text.keeping import KEEP_KINDS
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
-from capsule_mt.translate.options import TranslationOptions
+from capsule_mt.translate.options import THREADS_ADVICE, TranslationOptions
 
 WINDOW = 2048
 # options of LibreTranslate, Argos Translate, CTranslate2, Marian and translateLocally under other names
@@ -75,7 +75,6 @@ LANGUAGES_ADVICE = (
 )
 MODEL_ADVICE = "name the model before the file, as in `capsule-mt translate en-pt FILE`"
 BEAMS_ADVICE = "write `--num-beams N`"
-THREADS_ADVICE = "set the number of threads by the environment variable OMP_NUM_THREADS"
 OTHER_PROGRAMS_ADVICE = {
     **dict.fromkeys(("--source", "--from", "--from-lang", "--source-lang", "-f", "-s"), LANGUAGES_ADVICE),
     **dict.fromkeys(("--target", "--to", "--to-lang", "--target-lang", "-t"), LANGUAGES_ADVICE),

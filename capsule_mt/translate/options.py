@@ -61,11 +61,11 @@ OTHER_NAMES = {
     "target_lang": "tgt_lang",
 }
 # what to do instead about arguments that `Translator.from_pretrained`, a call, or both do not take
-_THREADS_ADVICE = "set the number of threads by the environment variable OMP_NUM_THREADS"
+THREADS_ADVICE = "set the number of threads by the environment variable OMP_NUM_THREADS"
 LOADING_ADVICE = {
     "compute_type": "load with `int8=True` for int8; the default is float32",
     "use_vmap": "load with `shortlist=True`",
-    **dict.fromkeys(("inter_threads", "intra_threads"), _THREADS_ADVICE),
+    **dict.fromkeys(("inter_threads", "intra_threads"), THREADS_ADVICE),
     **dict.fromkeys(
         ("device", "dtype", "backend", "ensemble", "task"),
         "only `from_pretrained` of `hf_capsule_mt.Translator` takes it",
