@@ -2,9 +2,8 @@
 
 import pytest
 
+from capsule_mt.engine import library
 from capsule_mt.engine.library import NativeUnavailableError, load_library, native_tier
-
-NAMES = ("amx", "avx512", "avxvnni", "avx2", "dotprod", "portable")
 
 
 def available_tiers() -> list[str]:
@@ -13,7 +12,7 @@ def available_tiers() -> list[str]:
     except NativeUnavailableError:
         return []
     tiers = []
-    for tier in NAMES:
+    for tier in library.TIERS:
         try:
             tiers.append(native_tier(tier))
         except NativeUnavailableError:
