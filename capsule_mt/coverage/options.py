@@ -45,9 +45,10 @@ class CoverageOptions:
             number = getattr(self, name)
             if number is not None and (isinstance(number, bool) or not hasattr(type(number), "__float__")):
                 raise TypeError(f"`{name}` must be a number, got {number!r}")
-        for name, value in (("threshold", self.threshold), ("weight", self.weight)):
-            if value is not None and not value >= 0:
-                raise ValueError(f"`{name}` of coverage must be a number of at least 0, got {value!r}")
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
+            raise ValueError(f"`threshold` of coverage must be a score from 0 to 1, got {self.threshold!r}")
+        if self.weight is not None and not self.weight >= 0:
+            raise ValueError(f"`weight` of coverage must be a number of at least 0, got {self.weight!r}")
         if not isinstance(self.support, bool):
             raise TypeError(f"`support` must be True or False, got {self.support!r}")
         if self.retry_beams is not None and self.retry_beams < 2:

@@ -77,8 +77,8 @@ def test_options_that_are_refused():
             CoverageOptions(**{name: "4"})
     with pytest.raises(ValueError, match="`retry_beams` must be at least 2, got 1"):
         CoverageOptions(threshold=0.5, retry_beams=1)
-    for threshold in (-0.1, float("nan")):
-        with pytest.raises(ValueError, match="`threshold` of coverage must be a number of at least 0, got"):
+    for threshold in (-0.1, 80, float("nan")):
+        with pytest.raises(ValueError, match="`threshold` of coverage must be a score from 0 to 1, got"):
             CoverageOptions(threshold=threshold)
     with pytest.raises(ValueError, match="`weight` of coverage must be a number of at least 0, got -1"):
         CoverageOptions(weight=-1)

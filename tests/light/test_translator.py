@@ -179,8 +179,8 @@ def test_any_other_iterable_is_read_lazily():
 def test_the_work_is_done_in_order_of_length_and_each_piece_is_tokenised_once(monkeypatch):
     read, encode = [], WordTokenizer.encode
     monkeypatch.setattr(WordTokenizer, "encode", lambda self, text: read.append(text) or encode(self, text))
-    decoder = Echo()
-    translations = translator(decoder)(TEXTS, batch_size=3, coverage=CoverageOptions(threshold=1.1, retry_beams=2))
+    decoder = Echo(lost=1)
+    translations = translator(decoder)(TEXTS, batch_size=3, coverage=CoverageOptions(threshold=1, retry_beams=2))
     assert [translation.text for translation in translations] == TEXTS
     lengths = [[len(source) for source in sources] for sources, _ in decoder.calls]
     assert lengths == [[6, 4, 3], [2]] * 2  # all of the first pass, then the retries
@@ -381,7 +381,8 @@ def test_a_translation_at_its_limit_is_told(caplog):
 
 
 # ---- what coverage does
-def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog):
+def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog, monkeypatch):
+    hypothesis = Echo.hypothesis
     decoder = Echo(lost=1)
     translate = translator(decoder)
     translations = translate(TEXTS, batch_size=4, coverage=CoverageOptions(threshold=0.6))
@@ -397,13 +398,13 @@ def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog):
     ]
     sources, options = decoder.calls[-1]
     assert (len(sources), options.num_beams, options.num_return_sequences) == (2, 3, 3)
-    several = translate("four!", num_beams=4, num_return_sequences=3, coverage=CoverageOptions(2.0, 2))
+    several = translate("four!", num_beams=4, num_return_sequences=3, coverage=CoverageOptions(1.0, 2))
     assert len(several) == 3  # a retry has beams for all translations
-    decoder.lost = 0
-    without_retry = translate("one two", coverage=CoverageOptions(2.0))
-    assert (
-        translate("one two", coverage=CoverageOptions(2.0, 2)) == without_retry
-    )  # what leaves as much out does not win
+    monkeypatch.setattr(Echo, "hypothesis", lambda self, source, lost, limit: hypothesis(self, source, 1, limit))
+    without_retry = translate("one two", coverage=CoverageOptions(1.0))
+    assert without_retry.coverage.score == 0.5
+    # what leaves as much out does not win
+    assert translate("one two", coverage=CoverageOptions(1.0, 2)) == without_retry
 
 
 def test_a_retry_repairs_what_rules_find():
