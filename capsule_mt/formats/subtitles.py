@@ -124,14 +124,14 @@ class SubtitleFile:
 
 
 def _speech_lines(raw: str) -> list[Line]:
-    """Cut the text of a cue at the dashes of its speakers."""
+    """Cut the text of a cue at the dashes and names of its speakers, and around sounds and signs."""
     speech: list[Line] = []
     lines = [line.strip() for line in raw.split("\n") if line.strip()]
     shown_lines = [TAG.sub("", line) for line in lines]
     has_dashes, is_list = any(map(DASH.match, shown_lines)), _is_list(shown_lines)
     for text in lines:
         dash = DASH.match(text) if has_dashes else None
-        if speech and dash is None and not is_list:
+        if speech and dash is None and not is_list and not _begins_speech(speech[-1].text, text):
             speech[-1].text += f" {text}"
             speech[-1].num_lines += 1
         else:
@@ -142,6 +142,13 @@ def _speech_lines(raw: str) -> list[Line]:
         line.text = re.sub(r"</([ibu])> <\1>", " ", line.text)  # italics of two lines are one element
         _strip_tags(line)
     return speech
+
+
+def _begins_speech(last: str, text: str) -> bool:
+    """Return whether a line of a cue does not continue its last one: a sound, a speaker, or a text below a sign."""
+    last, text = TAG.sub("", last), TAG.sub("", text)
+    is_below_sign = _is_title(last) and text[:1].isupper() and not _is_title(text)
+    return bool(CAPTION.fullmatch(last) or CAPTION.fullmatch(text)) or _is_speaker(text) or is_below_sign
 
 
 def _is_list(lines: list[str]) -> bool:
@@ -220,8 +227,12 @@ def _is_apart(last: Cue, cue: Cue) -> bool:
 
 def _is_new_start(last: Line, text: str) -> bool:
     """Return whether a text cannot continue the line before it: a sound, a speaker, or the start or end of a title."""
-    is_speaker = text[:1].isupper() and SPEAKER.match(text)
-    return bool(CAPTION.fullmatch(text) or is_speaker) or _is_title(TAG.sub("", last.text)) != _is_title(text)
+    is_caption = CAPTION.fullmatch(text) is not None
+    return is_caption or _is_speaker(text) or _is_title(TAG.sub("", last.text)) != _is_title(text)
+
+
+def _is_speaker(text: str) -> bool:
+    return text[:1].isupper() and SPEAKER.match(text) is not None
 
 
 def _is_title(text: str) -> bool:

@@ -180,3 +180,18 @@ def test_each_line_of_credits_is_a_text(text, expected):
     assert texts("film.vtt", content.encode()) == expected
     lines = text.count("\n") + 1
     assert translated("film.vtt", content.encode()).decode().strip().count("\n") == lines + 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[DOOR OPENS]\nJOHN: Where are\nyou?", ["[DOOR OPENS]", "JOHN: Where are you?"]),
+        ("<i>[MUSIC]</i>\n(door\nslams)\nI am here.", ["[MUSIC]", "(door slams)", "I am here."]),
+        ("THE OLD HOUSE\nHe lives here.", ["THE OLD HOUSE", "He lives here."]),
+        ("He works for\nUNICEF (in Paris)\nand NATO.", ["He works for UNICEF (in Paris) and NATO."]),
+    ],
+)
+def test_a_sound_a_speaker_and_a_sign_above_speech_are_texts_of_their_own(text, expected):
+    content = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{text}\n"
+    assert texts("film.vtt", content.encode()) == expected
+    assert translated("film.vtt", content.encode()).decode().strip().count("\n") == text.count("\n") + 3
