@@ -56,7 +56,10 @@ UNREADABLE_SUFFIXES = {
 GZIP = b"\x1f\x8b"
 MAX_UNPACKED = 256 << 20  # bytes
 # how a file begins that is XML or HTML, whatever its name is
-MARKUP_START = re.compile(rb"(?i)(?:\xef\xbb\xbf)?\s*<(?:\?xml\s|!doctype\s|!entity\s|[a-z][\w:.-]*\s[^<>]*\bxmlns\b)")
+MARKUP_START = re.compile(
+    rb"(?i)(?:\xef\xbb\xbf)?\s*(?:<!--(?s:.*?)-->\s*)?"
+    rb"<(?:\?xml\s|!doctype\s|!entity\s|html[\s>]|[a-z][\w:.-]*\s[^<>]*\bxmlns\b)"
+)
 PLAIN = "text"  # the whole file is one unit
 # where a file declares its encoding
 DECLARATIONS = {

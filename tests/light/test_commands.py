@@ -625,6 +625,8 @@ def test_a_model_stands_before_a_text(call, capfdbinary):
         b"<!DOCTYPE html>\n<p>Hut\n",
         b'<!ENTITY hat "Hut">\n',
         b'\n<Dictionary\n  xmlns="http://example.org/xaml">\n',
+        b'<html lang="de">\n<p>Hut</p>\n</html>\n',
+        b"<!-- a page -->\n<html>\n<p>Hut</p>\n</html>\n",
     ],
 )
 def test_markup_with_another_name_is_not_translated_as_lines(run, capfdbinary, tmp_path, content):
