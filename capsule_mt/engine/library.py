@@ -17,7 +17,7 @@ from capsule_mt.engine.search import Ids
 from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
 
-VERSION = 22 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
+VERSION = 23 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 TIERS = ("amx", "avx512", "avxvnni", "avx2", "dotprod", "portable")
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -97,6 +97,7 @@ def load_library() -> ctypes.CDLL:
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
         "engine_observe": (None, [pointer, Observer]),
         "engine_translate": (small, [pointer, pointer, pointer]),
+        "engine_longest_list": (number, [pointer, number]),
         "engine_narrow_tokens": (number, [pointer, number, number, pointer]),
         "engine_list_candidates": (number, [pointer, pointer, pointer, pointer, pointer, number]),
     }
@@ -373,6 +374,14 @@ def narrowed(content: "bytes | memoryview | array[int]", vocabulary: int) -> "ar
     if num_outside:
         raise ValueError(f"{num_outside} of {count} tokens are outside the vocabulary of {vocabulary}")
     return array("i", bytes(content)) if narrow is None else narrow
+
+
+def longest_list(starts: "array[int]") -> int:
+    """Return the length of the longest list, from the offsets in int32 where each begins, and where the last ends."""
+    length = int(load_library().engine_longest_list(starts.buffer_info()[0], len(starts) - 1))
+    if length < 0:
+        raise ValueError("offsets that do not ascend")
+    return length
 
 
 class _Sources(ctypes.Structure):

@@ -18,7 +18,7 @@
 #endif
 
 /* Changes with this interface, and with the options in a request. */
-#define ENGINE_VERSION (22 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (23 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
@@ -189,6 +189,8 @@ typedef struct {
     int64_t multiple;        /* the number of candidates is rounded up to a multiple of this, before extra ones */
 } lexicon_t;
 
+/* Returns the length of the longest of `count` lists that begin at these offsets [count + 1]; -1 if the offsets descend. */
+EXPORTED int64_t engine_longest_list(const int32_t *starts, int64_t count);
 /* Returns how many tokens are outside of a vocabulary; narrows them to two bytes unless `narrow` is NULL. */
 EXPORTED int64_t engine_narrow_tokens(const int32_t *tokens, int64_t count, int64_t vocabulary, uint16_t *narrow);
 

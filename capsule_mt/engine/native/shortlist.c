@@ -94,6 +94,17 @@ int64_t engine_list_candidates(const lexicon_t *lexicon, const sources_t *source
     return result;
 }
 
+int64_t engine_longest_list(const int32_t *starts, int64_t count) {
+    int64_t longest = 0;
+    int descends = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t length = (int64_t)starts[i + 1] - starts[i];
+        descends |= length < 0;
+        longest = length > longest ? length : longest;
+    }
+    return descends ? -1 : longest;
+}
+
 int64_t engine_narrow_tokens(const int32_t *tokens, int64_t count, int64_t vocabulary, uint16_t *narrow) {
     int64_t num_outside = 0;
     for (int64_t i = 0; i < count; i++) num_outside += tokens[i] < 0 || tokens[i] >= vocabulary;

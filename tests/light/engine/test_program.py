@@ -30,6 +30,7 @@ from capsule_mt.engine.request import ForcedCall, SpecialTokens
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.shortlist import Shortlist
 from tests.light.engine.conftest import TIERS, needs_engine
+from tests.light.engine.plain import positions_of
 from tests.light.engine.programs import (
     END,
     PAD,
@@ -374,6 +375,31 @@ def test_what_rounding_has_left_is_multiplied_too(tier):
         log_probs_int8 = chain.from_iterable(log_probs(program, int8=True))
         distances.append(sum(abs(a - b) for a, b in zip(log_probs_int8, exact, strict=True)))
     assert distances[1] < 0.5 * distances[0]
+
+
+@needs_engine
+@pytest.mark.parametrize(("width", "span", "start"), [(6, 6, 0), (6, 4, 3), (5, 3, 0)])
+def test_positions_are_those_of_sin_and_cos(width, span, start):
+    """The engine computes most of them by addition theorems."""
+    program, weights, rows, count = program_of("plain"), Weights(1), [], 70
+    for vector in program.vectors:
+        if isinstance(vector, Positions):  # of the program's own embeddings
+            vector.count = count * vector.width
+    words = Writer(program, program.encoder, Space.WORDS)
+    table, positions = tensor([0.0] * 61 * width), Positions(count, width, span, start)
+    embedded = words.run(
+        "EMBED", words.new(width), table=Vector(61 * width, lambda: table), positions=positions, scale=1.0
+    )
+    words.linear(embedded, weights.linear(3, width))
+    engine = Engine(program, int8=False)
+
+    def observe(number, numbers, num_rows):
+        if number == len(program.linears) - 1:
+            rows.extend([*numbers[row * width : (row + 1) * width]] for row in range(num_rows))
+
+    engine.observe(observe)
+    engine.force([[1] * count], [[1, END]], Readings(), start=PAD, end=END, pad=PAD)
+    assert rows == [pytest.approx(row, abs=1e-7) for row in positions_of(count, width, span, start)]
 
 
 @needs_engine

@@ -99,3 +99,7 @@ def test_a_damaged_list_is_refused(tmp_path):
         write_file(file, damaged, data)
         with pytest.raises(CheckpointError, match=rf"shortlist\.safetensors: {message}"):
             Shortlist.load(file)
+    first = header["starts"]["data_offsets"][0] + 4
+    write_file(file, header, data[:first] + (450).to_bytes(4, "little") + data[first + 4 :])
+    with pytest.raises(ValueError, match="`shortlist` is damaged: offsets that do not ascend"):
+        Shortlist.load(file)
