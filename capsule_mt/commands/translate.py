@@ -86,7 +86,8 @@ OTHER_PROGRAMS_ADVICE = {
     **dict.fromkeys(("--num-hypotheses", "--num_hypotheses", "--alternatives"), "write `--n-best N --num-beams N`"),
     **dict.fromkeys(("--max-length", "--max-decoding-length", "--max_decoding_length"), "write `--max-new-tokens N`"),
     **dict.fromkeys(
-        ("--batch-size", "--batch_size", "--max-batch-size"), "write `--batch-tokens N`, a number of tokens"
+        ("--batch-size", "--batch_size", "--max-batch-size", "--max_batch_size", "--mini-batch"),
+        "write `--batch-tokens N`, a number of tokens",
     ),
     **dict.fromkeys(("--compute-type", "--compute_type"), "write `--int8` for int8; the default is float32"),
     **dict.fromkeys(("--threads", "--cpu-threads", "--inter-threads", "--intra-threads"), THREADS_ADVICE),

@@ -48,6 +48,7 @@ NAMES = frozenset({*BY_NAME, *NEUTRAL, *SPECIAL_TOKENS, *SAMPLING_OPTIONS, *IGNO
 OTHER_NAMES = {
     "beam_size": "num_beams",
     "num_hypotheses": "num_return_sequences",
+    "n_best": "num_return_sequences",
     "normalize": "length_penalty",
     "max_decoding_length": "max_new_tokens",
     "max_batch_size": "batch_size",

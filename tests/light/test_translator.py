@@ -271,6 +271,7 @@ def test_what_is_refused():
         ("num_beam", "did you mean `num_beams`"),
         ("beam_size", "did you mean `num_beams`"),
         ("num_hypotheses", "did you mean `num_return_sequences`"),
+        ("n_best", "did you mean `num_return_sequences`"),
         ("use_vmap", "load with `shortlist=True`"),
         ("glossary", "pass it to `from_pretrained`"),
         ("no_repeat_ngram", "did you mean `no_repeat_ngram_size`"),
