@@ -126,7 +126,7 @@ ANALYSES = (
         "the entropy is ln 128 = 4.85 with our 128 capsules, and ln 512 = 6.24 with the paper's 512",
     ),
     Analysis(
-        "Dou, Figure 2", "number of capsules: 8 to 512", "BLEU rises with each doubling", _numbers_of_capsules,
+        "Dou, Figure 2", "number of capsules, up to 512", "BLEU generally rises with the number", _numbers_of_capsules,
         "8 to 128 capsules, three seeds. 512 capsules need a model of width 512: `python -m lab.reproduce "
         "dou_512_capsules --study capsules_512_slower --set training.num_train_epochs 1.25 --set "
         "training.learning_rate 3.75e-4`, half as many steps as the other rows, at a quarter of their learning rate. "
@@ -171,7 +171,9 @@ ANALYSES = (
         "language model, read 100 of these 200. Parentheses hold the 95 % interval of guided minus plain",
     ),
     Analysis(
-        "Zheng, appendix", "number of iterations of guided routing", "a plot", _text(_IN_REPORT), "1 to 5, three seeds"
+        "Zheng, appendix", "number of iterations of guided routing",
+        "more than one is better; our copy of the paper does not have the appendix", _text(_IN_REPORT),
+        "1 to 5, three seeds",
     ),
     Analysis(
         "Wang, Table 4", "assignments of words to capsules", '"very close to 0 or 1"', _capsules,

@@ -244,7 +244,7 @@ TABLES: dict[str, Table] = {
         ("+ EM routing", "em_routing", "123M 28.81 24.81"),
         ("Transformer-Big", "plain_big", "264M 28.58 24.56"),
         ("+ EM routing", "em_routing_big", "490M 28.97 25.00", "plain_big"),
-        note="The 123M contradicts the +56.8M of Table 1.",
+        note="The 123M contradicts the +56.8M of Table 1; another version of the paper has 144M.",
     ),
     "dou3": _table(
         "Dou et al. 2019, Table 3: what input capsules are made of",
@@ -415,7 +415,7 @@ TABLES: dict[str, Table] = {
         ("ours", "gdr_both", "45.65"),
     ),
     "gdr_iterations": _table(
-        "Zheng et al. 2019, appendix: iterations of guided routing (the figures are in a plot)",
+        "Zheng et al. 2019, appendix: iterations of guided routing (our copy of the paper does not have it)",
         "BLEU",
         ("Transformer", "plain", "-"),
         ("1", "gdr_1_iterations", "-"),
