@@ -51,8 +51,8 @@ class Piece {
 /** Turns texts into documents: cuts them, tokenises each piece once. */
 export class Segmenter {
   /** `limit`: the most tokens of a source; `textless`: tokens without text. */
-  constructor(vocabulary, rules, limit, textless) {
-    Object.assign(this, { vocabulary, rules, limit, textless });
+  constructor(vocabulary, rules, limit, textless, numbers) {
+    Object.assign(this, { vocabulary, rules, limit, textless, numbers });
   }
 
   /**
@@ -68,7 +68,7 @@ export class Segmenter {
       foreign.push([start, start + word.length]);
       return "\n".repeat(word.length);
     });
-    const cased = copies ? inSentenceCase(withGrouping(shortened, this.rules.grouping, this.vocabulary), this.vocabulary, this.rules) : { text: shortened, lines: [] };
+    const cased = copies ? inSentenceCase(this.#withSigns(shortened), this.vocabulary, this.rules) : { text: shortened, lines: [] };
     const itemPattern = isForced ? TAGS : ITEMS;
     const source = masked(cased.text, this.vocabulary, copies || isForced ? itemsOf(cased.text, itemPattern) : []);
     const document = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
@@ -90,6 +90,11 @@ export class Segmenter {
       }
     }
     return document;
+  }
+
+  /** Return a text with the signs in its numbers that the model reads. */
+  #withSigns(text) {
+    return withTargetSigns(withGrouping(text, this.rules.grouping, this.vocabulary), this.numbers, this.vocabulary);
   }
 
   #encoded(source) {
@@ -215,6 +220,35 @@ export function withGrouping(text, sign, vocabulary) {
     const neighbours = Array.from(part.slice(Math.max(start - 2, 0), start) + part.slice(end, end + 2));
     return neighbours.every((character) => vocabulary.reads(character)) ? group + sign : match;
   }));
+}
+
+/** Return a text with the signs of the target language in numbers that are kept. `forms`: of numbers, or none; see numerals.py. */
+export function withTargetSigns(text, forms, vocabulary) {
+  return converted(text, forms, (number, part, start) => {
+    const end = start + number.length;
+    const [left, right] = [part.slice(Math.max(start - 4, 0), start), part.slice(end, end + 4)].map((side) => Array.from(side));
+    return /\D.*\D/s.test(number) || ![...left.slice(-2), ...right.slice(0, 2)].every((character) => vocabulary.reads(character));
+  });
+}
+
+/** Return a translation with the target language's sign in numbers of one group that it copies from its source. */
+export function withCopiedNumbers(translation, source, forms) {
+  return converted(translation, forms, (number) => number.replace(/\d/g, "") === forms.signs[0] && source.includes(number));
+}
+
+/** Return a text with the signs of the target language in some of its numbers outside other items. */
+function converted(text, forms, isConverted) {
+  if (!forms) return text;
+  const { pattern, signs: [, point], target_signs: targetSigns } = forms;
+  const change = (part) => part.replace(new RegExp(pattern, "gu"), (number, start) => {
+    if (!isConverted(number, part, start)) return number;
+    const signs = number.replace(/\d/g, "");
+    const last = signs.at(-1);
+    const hasDecimals = ".,".includes(last) && (last === point || last !== signs[0]);
+    let left = signs.length;
+    return number.replace(/\D/g, () => targetSigns[+(!--left && hasDecimals)]);
+  });
+  return withItems(text, change, (item) => (/^\d[^{]*$/.test(item) ? change(item) : item));
 }
 
 /** Return a sentence without brackets and typographic quotes around it, which a model would change. */

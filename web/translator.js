@@ -13,7 +13,7 @@ import { withoutTags } from "./masked.js";
 import { ModelFile } from "./model_file.js";
 import { Vocabulary } from "./normal.js";
 import { restored } from "./restoring.js";
-import { joinTranslations, Segmenter } from "./segments.js";
+import { joinTranslations, Segmenter, withCopiedNumbers } from "./segments.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const BATCH_SIZE = 16;
@@ -38,7 +38,7 @@ export class Translator {
   }
 
   constructor(engine, file, reverse) {
-    const { languages, tokenizer, search, sentences, coverage, checks, typography = {} } = file.model;
+    const { languages, tokenizer, search, sentences, coverage, checks, typography = {}, numbers } = file.model;
     [this.source, this.target] = languages;
     this.engine = engine;
     this.reverse = reverse;
@@ -49,7 +49,7 @@ export class Translator {
     this.typography = typography;
     const vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
     const textless = new Set([...tokenizer.special, tokenizer.unknown]);
-    this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, textless);
+    this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, textless, numbers);
     const lists = ["optional_words", "function_words"].map((name) => [name, new Set(coverage?.[name])]);
     this.calibration = coverage && { ...coverage, ...Object.fromEntries(lists) };
     this.shortlist = search.shortlist_multiple === null ? null : shortlistOf(file, search.shortlist_multiple);
@@ -188,7 +188,8 @@ export class Translator {
     const { source, ids, offsets, hypothesis, ending, sourceCase, isLabel } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
     const bare = restored(source, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis));
-    const text = isLabel ? asLabel(bare, source.userText) : withCapital(piece, bare);
+    const numbered = copies ? withCopiedNumbers(bare, source.text, this.segmenter.numbers) : bare;
+    const text = isLabel ? asLabel(numbered, source.userText) : withCapital(piece, numbered);
     const ended = ending === null ? text : withEnding(text, ending);
     const quoted = withQuotes(ended, typographicQuotesOf(source), quotes);
     const spaced = copies && spaces ? withFrenchSpaces(quoted, spaces) : quoted;

@@ -48,11 +48,18 @@ PATTERNS["emphasis"] = "|".join(
     rf"(?<![\w*~\\]){mark}(?=[\w\"'\u201c\u2018\xab(\[{{<%$])[^*~\n]{{0,1000}}?(?<=[^\s*~\\]){mark}(?![\w*~])"
     for mark in EMPHASIS_MARKS
 )
-# Swiss numbers of several groups, or with decimals: models change them. A sign of currency is kept with its number.
+# Numbers of several groups, or with a group and decimals: models change their digits. A sign of currency is kept with
+# its number.
 _CURRENCIES = "\xa2-\xa5\u20a0-\u20cf"
+_SPACES = " '\u2019\xa0\u2007\u2009\u202f"
 PATTERNS["numerals"] = (
-    rf"(?<![\w.,'\u2019{_CURRENCIES}])(?<![{_CURRENCIES}][ \xa0])(?=\d+['\u2019]\d{{3}}['\u2019.,]\d)"
-    rf"\d{{1,3}}(?:['\u2019]\d{{3}})+(?:[.,]\d+)?(?![\w'\u2019]|[.,]\d|[ \xa0]?[{_CURRENCIES}])"
+    rf"(?<![\w.,+'\u2019{_CURRENCIES}])(?<![{_CURRENCIES}][ \xa0])(?<!\d[ \xa0\u2007\u2009\u202f])\d{{1,3}}"
+    + "(?:"
+    + "|".join(
+        rf"{sign}\d{{3}}(?:(?:{sign}\d{{3}})+(?:{decimal}\d+)?|{decimal}\d+)"
+        for sign, decimal in ((f"[{_SPACES}]", "[.,]"), (",", r"\."), (r"\.", ","))
+    )
+    + rf")(?![\w'\u2019]|[.,]\d|-\d\d(?![\d.,])|[ \xa0]?[{_CURRENCIES}]|[{_SPACES}]\d)"
 )
 # signs of notes after a word or a mark: "word\xb9", "word*", "end.[2]"; and powers, as in "m\xb2"
 _LETTER, _AFTER_MARK = r"[^\W\d_]", "(?<=[.,;:!?)\"'\u201d\u2019\xbb%])"
@@ -556,7 +563,7 @@ def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabular
     return Masked(with_spans(parts) or [("", Span(0, 0))], kinds, normal=normal)
 
 
-_NUMBER = r"\d(?:[\d.,'\u2019\u202f]*\d)?"
+_NUMBER = r"\d(?:[\d.,'\u2019\xa0\u202f]*\d)?"
 BEFORE_SIGN = rf"(?<![\w.,]){_NUMBER}([ \xa0\u202f]?)\Z"
 AFTER_SIGN = rf"([ \xa0\u202f]?)[+-]?{_NUMBER}(?:[kKmMbB]n?\b)?(?!\w)"
 LEFT_SIDE = rf"(?<![\w.,])(?:{_NUMBER}|[^\W\d_])([ \xa0\u202f]?)\Z"

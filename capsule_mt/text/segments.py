@@ -11,7 +11,7 @@ from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import MARKS_AT_END, is_around, label_in, lacks_full_stop, mark_of, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
-from capsule_mt.text.numerals import with_grouping
+from capsule_mt.text.numerals import number_forms, with_grouping, with_target_signs
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
 from capsule_mt.text.tokenizer import Encoded, Tokenizer, unknown_tokens
 from capsule_mt.text.typography import colon_of_label, quotes_of, separator_with_quotes
@@ -158,6 +158,8 @@ class Segmenter(NamedTuple):
         rules = rules_of(self.src_lang)
         if self.copies and "numbers" not in self.keep:
             readable = with_grouping(readable, rules.grouping, vocabulary)
+            if (forms := number_forms(self.src_lang, self.tgt_lang)) is not None:
+                readable = with_target_signs(readable, forms, vocabulary)
         cased = in_sentence_case(readable, vocabulary, self.src_lang) if self.copies else CasedText(readable)
         source = masked(cased.text, self.keep, self.copies, vocabulary)
         text_language = self._language_of(source.text)

@@ -10,6 +10,7 @@ from capsule_mt.text.casing import restored_case
 from capsule_mt.text.edges import as_label, with_ending
 from capsule_mt.text.entities import with_entities
 from capsule_mt.text.normal import vocabulary_of
+from capsule_mt.text.numerals import number_forms, with_copied_numbers
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.text.typography import (
     has_french_spaces,
@@ -90,6 +91,9 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
 
         pair = (piece.ids, hypothesis)
         text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
+    converts_numbers = plan.options.copy and "numbers" not in plan.options.keep
+    if piece.source is not None and converts_numbers and (forms := number_forms(*plan.languages)) is not None:
+        text = with_copied_numbers(text, piece.source.text, forms)
     if piece.source is not None and piece.is_label:
         text = as_label(text, piece.source.user_text, has_dotless_i(plan.languages[1]))
     elif piece.source is not None and piece.source.has_lowercased_first:

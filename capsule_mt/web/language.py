@@ -228,6 +228,12 @@ def typography_of(language: str | None) -> dict[str, Any]:
     }
 
 
+def numbers_of(source: str | None, target: str | None) -> dict[str, Any] | None:
+    """Return how two languages write numbers: see segments.js."""
+    forms = numerals.number_forms(source, target)
+    return forms and {**forms._asdict(), "pattern": javascript_pattern(forms.pattern)}
+
+
 def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:
     """Return the words of two languages for `checks`; each list has the source's entry, then the target's."""
     codes = [sentences.language_code(language) or "" for language in (source, target)]

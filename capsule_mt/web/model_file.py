@@ -23,7 +23,7 @@ from capsule_mt.models.weights import write_safetensors
 from capsule_mt.options.table import offered
 from capsule_mt.text.sentences import rules_of
 from capsule_mt.translate.options import limit_of_checkpoint, search_options
-from capsule_mt.web.language import typography_of, words_of_checks
+from capsule_mt.web.language import numbers_of, typography_of, words_of_checks
 
 FORMAT = 4
 MODEL_FILE = "model.capsule"
@@ -61,6 +61,7 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
         "coverage": _coverage(model),
         "checks": words_of_checks(source, target),
         "typography": typography_of(target),
+        "numbers": numbers_of(source, target),
     }
     tensors = dict([*_tensors(program), *_shortlist_tensors(model.shortlist)])
     shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}

@@ -15,7 +15,7 @@ import { asLabel, labelIn, mostFrequent } from "./labels.js";
 import { masked, withoutTags } from "./masked.js";
 import { Vocabulary } from "./normal.js";
 import { restored } from "./restoring.js";
-import { joinTranslations, Segmenter, withGrouping } from "./segments.js";
+import { joinTranslations, Segmenter, withCopiedNumbers, withGrouping, withTargetSigns } from "./segments.js";
 import { splitSentences, splitToFit } from "./sentences.js";
 
 const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
@@ -193,6 +193,14 @@ answers.edges = {
 
 answers.numerals = {
   cases: vectors("numerals").cases.map(({ text, sign }) => ({ text, sign, read: withGrouping(text, sign, segmenter.vocabulary) })),
+};
+
+const numbers = vectors("numbers");
+answers.numbers = {
+  cases: numbers.cases.map(({ text, languages }) => (
+    { text, languages, read: withTargetSigns(text, numbers.forms[languages], segmenter.vocabulary) })),
+  translations: numbers.translations.map(({ text, source, languages }) => (
+    { text, source, languages, written: withCopiedNumbers(text, source, numbers.forms[languages]) })),
 };
 
 answers.forced = {
