@@ -1,7 +1,9 @@
 // Lines in CAPITALS, Title Case or lowercase: the model reads sentence case, and translations get the case back.
 //
-// It follows text/casing.py and text/capitals.py. A letter replaces a letter, so the user's offsets stay valid.
+// It follows text/casing.py and text/capitals.py. A letter replaces a letter, so the user's offsets stay valid. `dotlessI`: the
+// language has the letter ı, the small form of I, as Turkish does.
 
+import { ENTITY, withoutEntities } from "./entities.js";
 import {
   ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, HEADLINE, LOG_RANK_OF_UNKNOWN, MAX_FROM_NEIGHBOUR, MAX_MARGIN_OF_WORDS, MAX_SHORT_WORD,
   MIN_CAPITALS, MIN_CAPITAL_SHARE,
@@ -15,19 +17,23 @@ import { firstOf, isLower, isMark, isUpper, lastOf, WORDS } from "./words.js";
 export const [CAPITAL_BEGINS, CASED_WORD, LANGUAGE_TOKEN, MAY_START, QUOTED_START] = [
   PATTERNS.CAPITAL_BEGINS, PATTERNS.CASED_WORD, PATTERNS.LANGUAGE_TOKEN, PATTERNS.MAY_START, PATTERNS.QUOTED_START,
 ].map((pattern) => new RegExp(pattern, "gu"));
+const ENTITY_CHARACTER = "\ue001"; // stands for each character of an entity
 const lengthOf = (text) => Array.from(text).length;
 
+const lowercased = (text, dotlessI) => (dotlessI ? text.replaceAll("I", "ı").replaceAll("İ", "i") : text).toLowerCase();
+const inCapitals = (text, dotlessI) => (dotlessI ? text.replaceAll("i", "İ") : text).toUpperCase();
+
 /** Return the capital of a letter; the letter itself if its capital is two letters. */
-export function capital(letter) {
+export function capital(letter, dotlessI) {
   if (letter === "ß") return "ẞ";
-  const upper = letter.toUpperCase();
+  const upper = inCapitals(letter, dotlessI);
   return lengthOf(upper) === 1 ? upper : letter;
 }
 
 /** Return a text with its first letter as a capital. */
-function capitalised(text) {
+export function capitalised(text, dotlessI) {
   const first = firstOf(text);
-  return capital(first) + text.slice(first.length);
+  return capital(first, dotlessI) + text.slice(first.length);
 }
 
 /** Return a text with other words, each as long as the one that it replaces. */
@@ -48,7 +54,7 @@ function lastLetters(pattern, text) {
   });
 }
 
-const withCapitalsAt = (pattern, text) => withWords(text, lastLetters(pattern, text), capital);
+const withCapitalsAt = (pattern, text, dotlessI) => withWords(text, lastLetters(pattern, text), (letter) => capital(letter, dotlessI));
 
 /**
  * Return a text with each line in sentence case, and the lines of the user's text that have another case: their spans, and
@@ -58,8 +64,8 @@ const withCapitalsAt = (pattern, text) => withWords(text, lastLetters(pattern, t
  */
 export function inSentenceCase(text, vocabulary, rules) {
   if (!text.includes("\n") && !mayHaveOtherCase(text)) return { text, lines: [] };
-  const lowered = withoutCapitals(text, vocabulary);
-  if (lowered !== null) return { text: withNames(lowered, vocabulary), lines: [{ start: 0, end: text.length, case: CAPITALS }] };
+  const lowered = withoutCapitals(text, vocabulary, rules.dotless_i);
+  if (lowered !== null) return { text: withNames(lowered, vocabulary, rules.dotless_i), lines: [{ start: 0, end: text.length, case: CAPITALS }] };
   const lines = [];
   const output = text.replace(/[^\n]+/g, (line, start) => {
     const result = lineInSentenceCase(line, vocabulary, rules);
@@ -70,10 +76,10 @@ export function inSentenceCase(text, vocabulary, rules) {
 }
 
 /** Return a translation in the case of its source, letter for letter. */
-export function restoredCase(translation, sourceCase, vocabulary) {
-  if (sourceCase === CAPITALS) return withCapitals(translation);
-  if (sourceCase === LOWERCASE) return withLowercaseStart(translation, vocabulary);
-  return sourceCase ? withTitle(translation, sourceCase) : translation;
+export function restoredCase(translation, sourceCase, vocabulary, dotlessI) {
+  if (sourceCase === CAPITALS) return withCapitals(translation, dotlessI);
+  if (sourceCase === LOWERCASE) return withLowercaseStart(translation, vocabulary, dotlessI);
+  return sourceCase ? withTitle(translation, sourceCase, dotlessI) : translation;
 }
 
 /** Whether a line may have another case than a sentence: a fast answer for most lines. */
@@ -84,25 +90,28 @@ function mayHaveOtherCase(line) {
 
 function lineInSentenceCase(line, vocabulary, rules) {
   if (!mayHaveOtherCase(line)) return { text: line };
-  const lowered = withoutCapitals(line, vocabulary);
-  if (lowered !== null) return { text: withNames(lowered, vocabulary), case: CAPITALS };
+  const { dotless_i: dotlessI } = rules;
+  const lowered = withoutCapitals(line, vocabulary, dotlessI);
+  if (lowered !== null) return { text: withNames(lowered, vocabulary, dotlessI), case: CAPITALS };
   const outside = wordsOutsideItems(line);
   if (isLowercase(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) { // some models read lowercase only
-    return { text: withNames(withSentenceStarts(line, outside, rules), vocabulary), case: LOWERCASE };
+    return { text: withNames(withSentenceStarts(line, outside, rules), vocabulary, dotlessI), case: LOWERCASE };
   }
-  if (isTitle(outside, vocabulary)) {
+  if (isTitle(outside, vocabulary, dotlessI)) {
     const isHeadline = outside.words.some((word) => isLower(firstOf(word.text)));
-    return { text: withoutTitle(line, outside, vocabulary), case: isHeadline ? HEADLINE : TITLE };
+    return { text: withoutTitle(line, outside, vocabulary, dotlessI), case: isHeadline ? HEADLINE : TITLE };
   }
   return { text: line };
 }
 
-/** Return a line with a digit for each character of its items, and the words outside items and language tokens. */
+/** Return a line with a digit for each character of its items, and the words outside items, entities and language tokens. */
 function wordsOutsideItems(line) {
   const blank = (token) => " ".repeat(token.length);
-  const shadow = mayHaveNonWords(line)
-    ? withItems(line, (part) => part, (item) => "0".repeat(item.length)).replace(LANGUAGE_TOKEN, blank) : line;
-  const words = Array.from(shadow.matchAll(CASED_WORD), ({ 0: text, index }) => ({ text, start: index, end: index + text.length }));
+  let shadow = withoutEntities(line) === line ? line : line.replace(ENTITY, (entity) => ENTITY_CHARACTER.repeat(entity.length));
+  if (mayHaveNonWords(shadow)) shadow = withItems(shadow, (part) => part, (item) => "0".repeat(item.length)).replace(LANGUAGE_TOKEN, blank);
+  const words = Array.from(shadow.matchAll(CASED_WORD), ({ 0: text, index }) => ({ text, start: index, end: index + text.length }))
+    // in "&aacute;gua", "gua" is not a word
+    .filter(({ start, end }) => !shadow.slice(Math.max(start - 1, 0), end + 1).includes(ENTITY_CHARACTER));
   return { shadow, words };
 }
 
@@ -113,7 +122,7 @@ function isLowercase({ shadow, words }) {
 }
 
 /** Whether at least half of a line's words are capitalised, and enough of these are usually lowercase. */
-function isTitle({ shadow, words }, vocabulary) {
+function isTitle({ shadow, words }, vocabulary, dotlessI) {
   const starts = new Set(lastLetters(MAY_START, shadow).map(({ start }) => start));
   const later = words.filter(({ text, start }) => lengthOf(text) > 1 && !starts.has(start));
   // after a bracket or a slash any word may be lowercase
@@ -122,42 +131,42 @@ function isTitle({ shadow, words }, vocabulary) {
   const texts = later.map(({ text }) => text);
   const capitalWords = texts.filter((text) => isUpper(firstOf(text)) && !isUpper(text.slice(firstOf(text).length)));
   if (capitalWords.length < MIN_CAPITAL_SHARE * texts.length) return false;
-  const commonWords = capitalWords.filter((text) => vocabulary.hasPiece(text.toLowerCase()) && nameMargin(text, vocabulary) < 0);
+  const commonWords = capitalWords.filter((text) => vocabulary.hasPiece(lowercased(text, dotlessI)) && nameMargin(text, vocabulary, dotlessI) < 0);
   const minKnown = texts.some(isLower) ? MIN_KNOWN_IN_HEADLINE : MIN_KNOWN_IN_TITLE;
   return commonWords.length >= Math.max(minKnown, MIN_KNOWN_SHARE * capitalWords.length);
 }
 
 /** Return a line in lowercase with a capital at the beginning of each sentence. */
 function withSentenceStarts(line, { shadow }, rules) {
-  const firsts = splitSentences(withCapitalsAt(MAY_START, shadow), rules).flatMap(([start, end]) => {
+  const firsts = splitSentences(withCapitalsAt(MAY_START, shadow, rules.dotless_i), rules).flatMap(([start, end]) => {
     const match = /[\p{L}\p{N}]/u.exec(shadow.slice(start, end));
     if (!match) return [];
     const first = start + match.index;
     return [{ text: line.slice(first, first + match[0].length), start: first, end: first + match[0].length }];
   });
-  return withWords(line, firsts, capital);
+  return withWords(line, firsts, (letter) => capital(letter, rules.dotless_i));
 }
 
 /** Return a line in lowercase with capitals for names, and for what a quote begins with. */
-function withNames(lowered, vocabulary) {
-  const line = withCapitalsAt(QUOTED_START, lowered);
+function withNames(lowered, vocabulary, dotlessI) {
+  const line = withCapitalsAt(QUOTED_START, lowered, dotlessI);
   const { words } = wordsOutsideItems(line);
-  const margins = marginsOf(line, words, vocabulary);
+  const margins = marginsOf(line, words, vocabulary, dotlessI);
   return withWords(line, words, (text, index) => {
     if (!isLower(text) || !vocabulary.reads(text)) return text; // what it lacks is copied
-    let form = margins[index] > NAME_MARGIN ? capitalised(text) : text;
+    let form = margins[index] > NAME_MARGIN ? capitalised(text, dotlessI) : text;
     const hasLength = ABBREVIATION_LENGTHS.includes(lengthOf(text));
-    if (hasLength && abbreviationMargin(text, vocabulary) > ABBREVIATION_MARGIN) form = text.toUpperCase();
+    if (hasLength && abbreviationMargin(text, vocabulary, dotlessI) > ABBREVIATION_MARGIN) form = inCapitals(text, dotlessI);
     return form.length === text.length ? form : text;
   });
 }
 
 /** Return a headline with all words in lowercase but names and the first one of each sentence. */
-function withoutTitle(line, { shadow, words }, vocabulary) {
+function withoutTitle(line, { shadow, words }, vocabulary, dotlessI) {
   const starts = new Set([...lastLetters(MAY_START, shadow), ...lastLetters(QUOTED_START, line)].map(({ start }) => start));
-  const margins = marginsOf(line, words, vocabulary);
+  const margins = marginsOf(line, words, vocabulary, dotlessI);
   return withWords(line, words, (text, index, { start }) => {
-    const [lowered, suffix] = [text.toLowerCase(), text.slice(firstOf(text).length)];
+    const [lowered, suffix] = [lowercased(text, dotlessI), text.slice(firstOf(text).length)];
     const isKept = starts.has(start) || lowered.length !== text.length || !lowered.endsWith(suffix) || margins[index] > NAME_MARGIN;
     return isKept ? text : lowered;
   });
@@ -169,8 +178,8 @@ function withoutTitle(line, { shadow, words }, vocabulary) {
  * A neighbour with a positive margin adds a share of it, unless one of the two words has one letter, as "I" and
  * "l'Europe" have before an apostrophe: such a word is not a part of a name. A margin above `NAME_MARGIN` makes the word a name.
  */
-function marginsOf(line, words, vocabulary) {
-  const alone = words.map(({ text }) => nameMargin(text, vocabulary));
+function marginsOf(line, words, vocabulary, dotlessI) {
+  const alone = words.map(({ text }) => nameMargin(text, vocabulary, dotlessI));
   const isAtStart = words.length > 0 && line.slice(0, words[0].start).trim() === ""; // its capital says nothing
   const shareOf = (index, pairStart) => {
     if (index < 0 || index >= words.length || (index === 0 && isAtStart)) return 0;
@@ -183,30 +192,30 @@ function marginsOf(line, words, vocabulary) {
 
 const beginsWithOneLetter = ({ text }) => /^.(['\u2019]|$)/u.test(text);
 
-function nameMargin(word, vocabulary) {
-  const lowered = word.toLowerCase();
-  return vocabulary.logRank(lowered) - vocabulary.logRank(capitalised(lowered));
+function nameMargin(word, vocabulary, dotlessI) {
+  const lowered = lowercased(word, dotlessI);
+  return vocabulary.logRank(lowered) - vocabulary.logRank(capitalised(lowered, dotlessI));
 }
 
 /** Return the log rank of a lowercase word, or of its capitalised form, minus that of the word in capitals. */
-function abbreviationMargin(word, vocabulary) {
-  const upper = word.toUpperCase();
+function abbreviationMargin(word, vocabulary, dotlessI) {
+  const upper = inCapitals(word, dotlessI);
   if (!vocabulary.covers(upper)) return -LOG_RANK_OF_UNKNOWN; // of "NÃO" the vocabulary may know only the lowercase form
-  return Math.min(vocabulary.logRank(word), vocabulary.logRank(capitalised(word))) - vocabulary.logRank(upper);
+  return Math.min(vocabulary.logRank(word), vocabulary.logRank(capitalised(word, dotlessI))) - vocabulary.logRank(upper);
 }
 
 /** Return a translation with a capital for each word; in a HEADLINE, for each long one. */
-function withTitle(translation, sourceCase) {
+function withTitle(translation, sourceCase, dotlessI) {
   const { words } = wordsOutsideItems(translation);
   return withWords(translation, words, (text, index) =>
-    (index === 0 || sourceCase === TITLE || lengthOf(text) > SHORT_TITLE_WORD ? capitalised(text) : text));
+    (index === 0 || sourceCase === TITLE || lengthOf(text) > SHORT_TITLE_WORD ? capitalised(text, dotlessI) : text));
 }
 
 /** Return a translation without the capital of its first word, unless the word is a name, or "I". */
-function withLowercaseStart(translation, vocabulary) {
+function withLowercaseStart(translation, vocabulary, dotlessI) {
   const first = wordsOutsideItems(translation).words.slice(0, 1);
   return withWords(translation, first, (text) => {
-    const lowered = text.toLowerCase();
+    const lowered = lowercased(text, dotlessI);
     const suffix = text.slice(firstOf(text).length);
     if (!isUpper(firstOf(text)) || lowered.length !== text.length || !lowered.endsWith(suffix)) return text;
     return vocabulary.targetLogRank(lowered) - vocabulary.targetLogRank(text) > NAME_MARGIN ? text : lowered;
@@ -214,19 +223,20 @@ function withLowercaseStart(translation, vocabulary) {
 }
 
 /** Return a text in capitals in sentence case, letter for letter; null for any other text, such as an abbreviation. */
-export function withoutCapitals(text, vocabulary) {
+export function withoutCapitals(text, vocabulary, dotlessI) {
   if (!isUpper(text) && !mayHaveNonWords(text)) return null;
   const shadow = withItems(text, (part) => part, (item) => " ".repeat(item.length));
   const words = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word));
   const letters = words.join("");
   if (!isUpper(letters)) return null;
-  const margin = (total, word) => total + abbreviationMargin(word.toLowerCase(), vocabulary);
+  const margin = (total, word) => total + abbreviationMargin(lowercased(word, dotlessI), vocabulary, dotlessI);
   if (lengthOf(letters) < MIN_CAPITALS && words.reduce(margin, 0) >= MAX_MARGIN_OF_WORDS) return null;
-  const lowered = withItems(text, (part) => part.replace(/İ/g, "I").toLowerCase()); // "İ" becomes two characters
+  // in other languages, "İ" becomes two characters
+  const lowered = withItems(text, (part) => lowercased(dotlessI ? part : part.replaceAll("İ", "I"), dotlessI));
   return withWords(lowered, lastLetters(CAPITAL_BEGINS, shadow), (letter) => letter);
 }
 
 /** Return a translation in capitals, letter for letter, except for copied items. */
-export function withCapitals(text) {
-  return withItems(text, (part) => Array.from(part, capital).join(""));
+export function withCapitals(text, dotlessI) {
+  return withItems(text, (part) => Array.from(part, (letter) => capital(letter, dotlessI)).join(""));
 }

@@ -1,6 +1,7 @@
 // Faults of a translation that rules find without a model, as translation QA tools report them. It follows coverage/checks.py.
 
 import { doubled } from "./coverage.js";
+import { withoutEntities } from "./entities.js";
 import {
   BRACKET_FORMS, BRACKET_PAIRS, DIGIT_RUNS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS,
   ROMAN_VALUES,
@@ -24,6 +25,7 @@ const wordsIn = (text) => text.match(WORDS) ?? [];
 /** Return the faults that rules find in the translation of a text; `words`: the model file's, by kind, of both languages. */
 export function checksOf(source, translation, words) {
   if (!source.trim() || !translation.trim()) return [];
+  [source, translation] = [source, translation].map(withoutEntities);
   const sides = [source, translation].map(itemsAndWords);
   const texts = sides.map((side) => side.words);
   const faults = [

@@ -21,9 +21,9 @@ export function labelIn(text, [start, end]) {
 }
 
 /** Return the translation of a label without a colon or a full stop, and with a capital if its source has one. */
-export function asLabel(translation, source = "") {
+export function asLabel(translation, source = "", dotlessI = false) {
   const label = translation.replace(LABEL_END, "");
-  return isUpper(firstOf(source)) ? label.replace(FIRST_LETTER, (_, marks, letter) => marks + capital(letter)) : label;
+  return isUpper(firstOf(source)) ? label.replace(FIRST_LETTER, (_, marks, letter) => marks + capital(letter, dotlessI)) : label;
 }
 
 /**

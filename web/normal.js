@@ -2,6 +2,7 @@
 //
 // It follows text/normal.py; tests/vectors/normal.json holds for both. Offsets count JavaScript's units of UTF-16.
 
+import { entitiesOf } from "./entities.js";
 import {
   BETWEEN_LETTERS, FIRST_RANK, INVISIBLE, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, PATTERNS, PLAIN, WORD_REACH,
 } from "./interface.js";
@@ -110,7 +111,8 @@ export class Vocabulary {
     const spans = [];
     for (const [protectedStart, protectedEnd] of [...protectedSpans, [source.length, source.length]]) {
       for (const [start, end] of clusters(source, copiedEnd, protectedStart, isComposed, sequences)) {
-        const form = sequences.get(start)?.form ?? this.#formOf(source, start, end);
+        const sequence = sequences.get(start);
+        const form = sequence?.end === end ? sequence.form : this.#formOf(source, start, end);
         plain += form;
         spans.push(...Array(form.length).fill([start, end]));
       }
@@ -126,17 +128,17 @@ export class Vocabulary {
     return ASCII.test(character) || this.unchanged.has(character);
   }
 
-  /** Return the ends and the forms of sequences of characters by their starts: see normal.py. */
+  /** Return the ends and the forms of entities and sequences of characters by their starts: see normal.py. */
   #sequences(source) {
-    return new Map(Array.from(source.matchAll(SEQUENCES)).flatMap(({ 0: { length }, index, groups: { quote, inner, dash } }) => {
+    const entities = entitiesOf(source).map(([start, end, character]) => [start, { end, form: this.#formOf(source, start, end, character) }]);
+    return new Map([...entities, ...Array.from(source.matchAll(SEQUENCES)).flatMap(({ 0: { length }, index, groups: { quote, inner, dash } }) => {
       if (inner && this.covers("«")) return []; // the model knows guillemets
       const form = quote ? '"' : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
       return [[index, { end: index + length, form }]];
-    }));
+    })]);
   }
 
-  #formOf(source, start, end) {
-    const cluster = source.slice(start, end);
+  #formOf(source, start, end, cluster = source.slice(start, end)) {
     if (ASCII.test(cluster)) return cluster;
     const betweenLetters = BETWEEN_LETTERS[cluster];
     const isDash = betweenLetters?.[1];
@@ -200,7 +202,7 @@ function cached(answers, text, compute) {
   return answers.get(text);
 }
 
-/** Return the spans of characters and sequences, each with the marks that follow it unless the text is composed. */
+/** Return the spans of characters, entities and sequences, each with the marks that follow it unless the text is composed. */
 function clusters(text, spanStart, spanEnd, isComposed, sequences) {
   const spans = [];
   let end = spanStart;
@@ -209,7 +211,8 @@ function clusters(text, spanStart, spanEnd, isComposed, sequences) {
     end += character.length;
     if (!isComposed && spans.length && EXTENDS.test(character)) spans.at(-1)[1] = end;
     else {
-      end = sequences.get(start)?.end ?? end;
+      const sequence = sequences.get(start);
+      if (sequence?.end <= spanEnd) ({ end } = sequence);
       spans.push([start, end]);
     }
   }

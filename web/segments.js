@@ -217,8 +217,9 @@ export function withGrouping(text, sign, vocabulary) {
   if (!sign) return text;
   return withItems(text, (part) => part.replace(ONE_GROUP, (match, group, start) => {
     const end = start + match.length + 3;
-    const neighbours = Array.from(part.slice(Math.max(start - 2, 0), start) + part.slice(end, end + 2));
-    return neighbours.every((character) => vocabulary.reads(character)) ? group + sign : match;
+    // two characters on each side, which are up to four units of UTF-16
+    const [left, right] = [part.slice(Math.max(start - 4, 0), start), part.slice(end, end + 4)].map((side) => Array.from(side));
+    return [...left.slice(-2), ...right.slice(0, 2)].every((character) => vocabulary.reads(character)) ? group + sign : match;
   }));
 }
 

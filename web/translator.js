@@ -1,11 +1,12 @@
 // `Translator`: from texts to translations, and to what these leave out.
 
 import { linksOf, numberedLinks } from "./alignment.js";
-import { restoredCase } from "./casing.js";
+import { capitalised, restoredCase } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
 import { Engine, readBytes } from "./engine.js";
+import { withEntities } from "./entities.js";
 import { typographicQuotesOf, withFrenchSpaces, withQuotes } from "./typography.js";
 import { OPTIONS } from "./interface.js";
 import { asLabel, mostFrequent } from "./labels.js";
@@ -182,18 +183,18 @@ export class Translator {
     return numberedLinks(document, joined, links);
   }
 
-  /** Return the translation of a piece with the items, ending, quotes and case of its source, and the language's spaces. */
+  /** Return the translation of a piece with the items, ending, quotes, case and entities of its source, and the language's spaces. */
   #restored(piece, copies) {
-    const { quotes, spaces } = this.typography;
+    const { quotes, spaces, dotless_i: dotlessI } = this.typography;
     const { source, ids, offsets, hypothesis, ending, sourceCase, isLabel } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
     const bare = restored(source, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis));
     const numbered = copies ? withCopiedNumbers(bare, source.text, this.segmenter.numbers) : bare;
-    const text = isLabel ? asLabel(numbered, source.userText) : withCapital(piece, numbered);
+    const text = isLabel ? asLabel(numbered, source.userText, dotlessI) : withCapital(piece, numbered, dotlessI);
     const ended = ending === null ? text : withEnding(text, ending);
     const quoted = withQuotes(ended, typographicQuotesOf(source), quotes);
     const spaced = copies && spaces ? withFrenchSpaces(quoted, spaces) : quoted;
-    return restoredCase(spaced, sourceCase, this.segmenter.vocabulary);
+    return withEntities(restoredCase(spaced, sourceCase, this.segmenter.vocabulary, dotlessI), source.userText);
   }
 
   /** Return how strongly each token of a translation aligns with each token of its source [T][S]: see aligning.py. */
@@ -233,11 +234,11 @@ export class Translator {
 }
 
 /** Return a translation with the capital of a first word that only the normal form has in lowercase. */
-function withCapital(piece, translation) {
+function withCapital(piece, translation, dotlessI) {
   const letter = /\p{L}/u.exec(piece.text);
   if (!letter || !/\p{Ll}/u.test(letter[0])) return translation;
   const [source] = piece.sourceText([letter.index, letter.index + letter[0].length]);
-  return /\p{Lu}/u.test(source) ? translation.slice(0, 1).toUpperCase() + translation.slice(1) : translation;
+  return /\p{Lu}/u.test(source) ? capitalised(translation, dotlessI) : translation;
 }
 
 /** Refuse options that do not exist, and values that the table of options does not accept. */

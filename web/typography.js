@@ -1,7 +1,9 @@
 // The typography of the target language: quotation marks, and spaces before French marks. It follows text/typography.py.
 //
-// The model's file has it: `quotes`, the opening and the closing mark; `colon`, of labels; `spaces`, a pattern.
+// The model's file has it: `quotes`, the opening and the closing mark; `colon`, of labels; `spaces`, a pattern;
+// `dotless_i`: see casing.js.
 
+import { withoutEntities } from "./entities.js";
 import { PATTERNS, PLAIN } from "./interface.js";
 import { withItems } from "./keeping.js";
 
@@ -19,7 +21,7 @@ function matchesAt(pattern, text, offset) {
 export function typographicQuotesOf(source) {
   const { text, form } = source;
   if (form.text === form.source) return [];
-  const quotes = Array.from(text.matchAll(/"/g), ({ index }) => form.source.slice(...source.userSpan([index, index + 1])));
+  const quotes = Array.from(text.matchAll(/"/g), ({ index }) => withoutEntities(form.source.slice(...source.userSpan([index, index + 1]))));
   return quotes.every(isTypographic) ? quotes : [];
 }
 

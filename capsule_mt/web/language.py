@@ -5,6 +5,8 @@ languages go into the model file. The cases in tests/vectors check Python and Ja
 """
 
 import re
+from html import unescape
+from html.entities import html5
 from itertools import groupby
 from typing import Any
 
@@ -15,6 +17,7 @@ from capsule_mt.text import (
     casing,
     copying,
     edges,
+    entities,
     keeping,
     normal,
     numerals,
@@ -41,6 +44,27 @@ CASING = (
     *("NAME_MARGIN", "NEIGHBOUR_SHARE", "MAX_FROM_NEIGHBOUR", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
 )
 CHECKS = ("KEPT_KINDS", "HALF", "MAX_SMALL_NUMBER", "MAX_INTEGER", "ROMAN_VALUES", "MIN_UNTRANSLATED", "MIN_DOUBLED")
+# The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
+# Python would take 10 kB of a page
+ACCENTS = {
+    "acute": "\u0301",
+    "grave": "\u0300",
+    "circ": "\u0302",
+    "tilde": "\u0303",
+    "uml": "\u0308",
+    "ring": "\u030a",
+    "caron": "\u030c",
+    "macr": "\u0304",
+    "ogon": "\u0328",
+    "dblac": "\u030b",
+}
+ENTITY_NAMES = """
+    amp quot apos nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn sup2
+    sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest AElig Ccedil ETH times Oslash THORN
+    szlig aelig ccedil eth divide oslash thorn Abreve abreve Dstrok dstrok Lstrok lstrok OElig oelig Scedil scedil
+    Tcedil tcedil Zdot zdot ensp emsp thinsp zwnj zwj lrm rlm ndash mdash lsquo rsquo sbquo ldquo rdquo bdquo dagger
+    Dagger bull hellip permil prime Prime lsaquo rsaquo euro trade larr uarr rarr darr harr minus
+"""
 
 
 def javascript_pattern(pattern: str) -> str:
@@ -108,6 +132,8 @@ def patterns() -> dict[str, str]:
         "UNSPACED_SCRIPTS": words.UNSPACED_SCRIPTS,
         "CJK": words.CJK,
         "ONE_GROUP": numerals.ONE_GROUP,
+        "ENTITY": entities.ENTITY.pattern,
+        "NO_BREAK_AFTER_NUMBER": entities.NO_BREAK_AFTER_NUMBER.pattern,
         "COMPATIBLE": normal.COMPATIBLE,
         "SEQUENCES": normal.SEQUENCES.pattern,
         "WORD": normal.WORD.pattern,
@@ -162,6 +188,9 @@ def constants() -> dict[str, Any]:
     return {
         "PATTERNS": {name: javascript_pattern(pattern) for name, pattern in patterns().items()},
         "KEPT_PATTERNS": {kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
+        "ACCENTS": ACCENTS,
+        "ENTITIES": "".join(name + html5[f"{name};"] for name in ENTITY_NAMES.split()),
+        "WINDOWS_1252": "".join(unescape(f"&#{code};") for code in range(0x80, 0xA0)),
         "NON_WORD_SIGNS": copying.NON_WORD_SIGNS,
         "MIN_CAPITALS": capitals.MIN_LETTERS,
         "CJK_NEIGHBOURS": words.CJK_NEIGHBOURS,
@@ -219,12 +248,13 @@ def digit_runs() -> list[list[int]]:
 
 
 def typography_of(language: str | None) -> dict[str, Any]:
-    """Return how a target language writes quotes, colons and spaces: see typography.js."""
+    """Return how a target language writes quotes, colons, spaces and the capital of i: see typography.js."""
     has_spaces = typography.has_french_spaces(language)
     return {
         "quotes": typography.quotes_of(language),
         "colon": typography.colon_of_label(":", language) if language else None,
         "spaces": javascript_pattern(typography.FRENCH_SPACES) if has_spaces else None,
+        "dotless_i": capitals.has_dotless_i(language),
     }
 
 
@@ -232,6 +262,13 @@ def numbers_of(source: str | None, target: str | None) -> dict[str, Any] | None:
     """Return how two languages write numbers: see segments.js."""
     forms = numerals.number_forms(source, target)
     return forms and {**forms._asdict(), "pattern": javascript_pattern(forms.pattern)}
+
+
+def sentence_rules(language: str | None) -> dict[str, Any]:
+    """Return how a source language's sentences are split, and whether it has the letter \u0131."""
+    rules = sentences.rules_of(language)._asdict()
+    values = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in rules.items()}
+    return {**values, "dotless_i": capitals.has_dotless_i(language)}
 
 
 def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:

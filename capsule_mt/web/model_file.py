@@ -21,9 +21,8 @@ from capsule_mt.models.shortlist import NAMES, Shortlist
 from capsule_mt.models.tokenizer import CLEAN_UP
 from capsule_mt.models.weights import write_safetensors
 from capsule_mt.options.table import offered
-from capsule_mt.text.sentences import rules_of
 from capsule_mt.translate.options import limit_of_checkpoint, search_options
-from capsule_mt.web.language import numbers_of, typography_of, words_of_checks
+from capsule_mt.web.language import numbers_of, sentence_rules, typography_of, words_of_checks
 
 FORMAT = 4
 MODEL_FILE = "model.capsule"
@@ -47,7 +46,6 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
         raise UnsupportedModelError(f"{folder}: translates many languages; only models of one pair run in the browser")
     tokenizers = checkpoint.tokenizer_jsons()
     program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
-    rules = rules_of(source)
     description = {
         "format": FORMAT,
         "languages": [source, target],
@@ -55,9 +53,7 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
         "tokens": {"start": model.start, "end": model.end, "pad": model.pad},
         "tokenizer": _tokenizer(model),
         "search": _search(model),
-        "sentences": {
-            name: sorted(value) if isinstance(value, frozenset) else value for name, value in rules._asdict().items()
-        },
+        "sentences": sentence_rules(source),
         "coverage": _coverage(model),
         "checks": words_of_checks(source, target),
         "typography": typography_of(target),

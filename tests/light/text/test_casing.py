@@ -1,18 +1,18 @@
 """Lines in CAPITALS, Title Case and lowercase: what the model reads, and the way back."""
 
-import string
 from pathlib import Path
 
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
+from capsule_mt.text.capitals import has_dotless_i
 from capsule_mt.text.casing import in_sentence_case, restored_case
 from capsule_mt.text.edges import as_label
 from capsule_mt.text.normal import Vocabulary
 from tests.fixtures.vectors import vectors
 from tests.light.text.fakes import CharacterTokenizer
 
-VECTORS = vectors("casing")
+VECTORS, DOTLESS_I = vectors("casing"), vectors("dotless_i")
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
 
 
@@ -65,20 +65,26 @@ def test_dots_take_linear_time(vocabulary):
     assert in_sentence_case(text, vocabulary).text == text  # quadratic time would take minutes
 
 
-@pytest.mark.parametrize("language", ["tr", "tur_Latn", "az"])
-def test_languages_with_a_dotless_i(language):
-    characters = [*string.printable, *"\u0131\u015f\u00e7\u0130\u015e\u00c7"]
-    vocabulary = Vocabulary(CharacterTokenizer(["\u0131\u015f\u0131k", "\u0130stanbul", "TV", *characters]))
-    read = {
-        "I\u015eIK \u0130STANBUL \u0130\u00c7\u0130N TV": "I\u015f\u0131k \u0130stanbul i\u00e7in TV",
-        "ev i\u015fte istanbul ve \u0131\u015f\u0131k": "Ev i\u015fte \u0130stanbul ve \u0131\u015f\u0131k",
-        "i\u015fte ev ve \u0131\u015f\u0131k": "\u0130\u015fte ev ve \u0131\u015f\u0131k",
-    }
-    for text, form in read.items():
-        assert in_sentence_case(text, vocabulary, language).text == form
-        assert in_sentence_case(text, vocabulary, "en").text != form
-    written = restored_case("\u0130\u015fte \u0131\u015f\u0131k", "capitals", vocabulary, language)
-    assert written == "\u0130\u015eTE I\u015eIK"
-    assert restored_case("iki \u0131\u015f\u0131k", "title", vocabulary, language) == "\u0130ki I\u015f\u0131k"
-    assert restored_case("\u0130\u015fte", "lowercase", vocabulary, language) == "i\u015fte"
-    assert as_label("iptal:", "Cancel", dotless_i=True) == "\u0130ptal"
+@pytest.fixture(scope="module")
+def vocabulary_with_dotless_i():
+    return Vocabulary(CharacterTokenizer([*DOTLESS_I["words"], *DOTLESS_I["characters"]]))
+
+
+@pytest.mark.parametrize("case", DOTLESS_I["cases"], ids=repr)
+def test_languages_with_a_dotless_i(case, vocabulary_with_dotless_i):
+    assert in_sentence_case(case["text"], vocabulary_with_dotless_i, case["language"]).text == case["read"]
+
+
+@pytest.mark.parametrize("case", DOTLESS_I["translations"], ids=repr)
+def test_translations_into_languages_with_a_dotless_i(case, vocabulary_with_dotless_i):
+    restored = restored_case(case["text"], case["case"], vocabulary_with_dotless_i, case["language"])
+    assert restored == case["restored"]
+
+
+@pytest.mark.parametrize("case", DOTLESS_I["labels"], ids=repr)
+def test_labels_in_languages_with_a_dotless_i(case):
+    assert as_label(case["text"], "X", has_dotless_i(case["language"])) == case["restored"]
+
+
+def test_codes_of_languages_with_a_dotless_i():
+    assert [has_dotless_i(code) for code in ("tr", "tur_Latn", "az", "en", None)] == [True, True, True, False, False]

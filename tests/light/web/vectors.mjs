@@ -9,6 +9,7 @@ import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./c
 import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
+import { withEntities, withoutEntities } from "./entities.js";
 import { colonOfLabel, separatorWithQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
 import { itemsOf, withoutCopiedEdges } from "./keeping.js";
 import { asLabel, labelIn, mostFrequent } from "./labels.js";
@@ -19,7 +20,7 @@ import { joinTranslations, Segmenter, withCopiedNumbers, withGrouping, withTarge
 import { splitSentences, splitToFit } from "./sentences.js";
 
 const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
-const { rules, words_of_checks: wordsOfChecks, typography } = JSON.parse(readFileSync(0));
+const { rules, words_of_checks: wordsOfChecks, typography, entities: names } = JSON.parse(readFileSync(0));
 const answers = {};
 
 function spansIn(text, parts) {
@@ -180,6 +181,16 @@ answers.casing = {
     { text, case: sourceCase, restored: restoredCase(text, sourceCase, casedVocabulary) })),
 };
 
+const dotless = vectors("dotless_i");
+const vocabularyWithDotlessI = vocabularyOf([...dotless.words, ...dotless.characters]);
+answers.dotless_i = {
+  cases: dotless.cases.map(({ text, language }) => (
+    { text, language, read: inSentenceCase(text, vocabularyWithDotlessI, rules[language]).text })),
+  translations: dotless.translations.map(({ text, language, case: sourceCase }) => (
+    { text, language, case: sourceCase, restored: restoredCase(text, sourceCase, vocabularyWithDotlessI, typography[language].dotless_i) })),
+  labels: dotless.labels.map(({ text, language }) => ({ text, language, restored: asLabel(text, "X", typography[language].dotless_i) })),
+};
+
 const edges = vectors("edges");
 const PRINTABLE = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ \t\n\r"; // as in Python
 const segmenter = new Segmenter(vocabularyOf([...PRINTABLE, ..."他来了走我"]), rules.en, Infinity, new Set([0, 1]));
@@ -190,6 +201,22 @@ answers.edges = {
   }),
   translations: edges.translations.map(({ text, ending }) => ({ text, ending, restored: withEnding(text, ending) })),
 };
+
+const { forms: readings, cases: casedTexts, translations: withCharacters } = vectors("entities");
+const printable = vocabularyOf([...PRINTABLE, ..."áéó"]);
+answers.entities = {
+  forms: readings.map(({ text }) => {
+    const form = printable.normalForm(text);
+    if (form.sourceSpan([0, form.text.length]).join() !== [0, text.length].join()) throw new Error(text);
+    return { text, form: form.text, back: readings.find((reading) => reading.text === text).back.map(([part]) => {
+      const start = form.text.indexOf(part);
+      return [part, form.sourceText([start, start + part.length])];
+    }) };
+  }),
+  cases: casedTexts.map(({ text }) => ({ text, read: inSentenceCase(text, printable, rules.en).text })),
+  translations: withCharacters.map(({ text, source }) => ({ text, source, written: withEntities(text, source) })),
+};
+answers.characters = names.map((entity) => withoutEntities(entity));
 
 answers.numerals = {
   cases: vectors("numerals").cases.map(({ text, sign }) => ({ text, sign, read: withGrouping(text, sign, segmenter.vocabulary) })),
