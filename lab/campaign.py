@@ -80,9 +80,9 @@ SECTIONS = {
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--minutes", type=float, default=30, help="no try begins later than that")
-    parser.add_argument("--tries", type=positive, default=10**6, help="at most so many in each section")
+    parser.add_argument("--tries", type=positive, default=10**6, help="at most this many tries in each section")
     parser.add_argument(
-        "--seed", type=int, default=1, help="of the first try of each section; the next one has the next"
+        "--seed", type=int, default=1, help="seed of the first try in each section; each further try takes the next"
     )
     parser.add_argument("--sections", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="what to try")
     parser.add_argument(

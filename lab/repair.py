@@ -42,7 +42,7 @@ SETTINGS: dict[str, tuple[int, CoverageOptions]] = {
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("model", help="the folder of the model that translates")
-    parser.add_argument("source", type=Path, help="text that chose nothing, a sentence a line")
+    parser.add_argument("source", type=Path, help="held-out text, one sentence a line")
     parser.add_argument("target", type=Path, help="its reference")
     parser.add_argument("--reverse", required=True, help="the folder of the reverse model")
     parser.add_argument("--student", action="store_true", help="translate in int8, with the shortlist")

@@ -122,7 +122,7 @@ def losses(
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("model", help="the folder of the model")
-    parser.add_argument("source", type=Path, help="lines that chose nothing, one sentence each")
+    parser.add_argument("source", type=Path, help="held-out text, one sentence a line")
     parser.add_argument("references", type=Path, help="their translations")
     parser.add_argument("--lines", type=int, default=160, help="the first lines to translate")
     parser.add_argument("--student", action="store_true", help="translate with the shortlist, too")

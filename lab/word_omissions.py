@@ -38,7 +38,7 @@ WINDOW = 128
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("checkpoint", type=checkpoint_folder, help="any sequence-to-sequence checkpoint")
-    parser.add_argument("source", type=Path, help="text that it was not trained on")
+    parser.add_argument("source", type=Path, help="held-out text, one sentence a line")
     parser.add_argument("target", type=Path, help="its reference")
     parser.add_argument(
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
