@@ -4,8 +4,12 @@ from lab.analyses import (
     ANALYSES,
     CAPSNMT,
     CURVES,
+    EMBEDDED,
     EVALUATED,
     GUIDED,
+    GUIDED_ITERATIONS,
+    ITERATIONS,
+    NUMBERS_OF_CAPSULES,
     OVERLAPS,
     PROBES,
     READ_BLIND,
@@ -37,7 +41,15 @@ def test_numbers_come_from_the_records(tmp_path):
     records.keep("studies", {"name": READ_BLIND, "measures": {"under": entry}})
     for run, score in (("em_routing_512_capsules", 96.5), ("em_routing_512_wide", 96.25)):
         records.keep(WIDE, {"run": run, "seed": 1, "scores": {"bleu": {"score": score}}})
+    scores = {run: number for runs in (GUIDED_ITERATIONS, ITERATIONS) for number, run in enumerate(runs, 1)}
+    scores |= dict.fromkeys(NUMBERS_OF_CAPSULES[:3], 7.0) | {"plain": 9.0, "capsnmt": 5.0, "capsnmt_hybrid": 8.0}
+    for run, score in scores.items():
+        records.keep(EMBEDDED, {"run": run, "seed": 1, "scores": {"bleu": {"score": score}}})
+    records.keep(EMBEDDED, {"run": "capsnmt", "seed": 2, "scores": {"bleu": {"score": 6.0}}})
     text = table(records)
+    assert text.count("BLEU 1.00 / 2.00 / 3.00 / 4.00 / 5.00; plain 9.00") == 2
+    assert "BLEU 7.00 / 7.00 / 7.00 / 3.00; plain 9.00; at width" in text
+    assert "BLEU 8.00 with attention, 5.50 (5.00 to 6.00) without; Transformer 9.00" in text
     assert "at width 512: 96.50 with 512 capsules, 96.25 with 128, one seed" in text
     assert "entropy 4.85 / 2.55 (2.50 to 2.60); diversity 0.00 / 0.38, encoder, 2 seeds" in text
     assert "mean of the ten: 85.0 for the released encoder, 45.0 for an untrained one" in text
