@@ -198,8 +198,8 @@ ANALYSES = (
     ),
     Analysis(
         "Wang, Table 4", "assignments of words to capsules", '"very close to 0 or 1"', _capsules,
-        f"{ANALYZE} on the released `capsnmt-de-en`, 500 sentences of Tatoeba's test set. It also draws the words of "
-        "each capsule",
+        f"{ANALYZE} on the released `capsnmt-de-en`, 500 sentences of Tatoeba's test set. It also draws the [words "
+        "of each capsule](#the-words-of-each-capsule)",
     ),
     Analysis(
         "Wang, abstract", "the hybrid with attention", "mentioned, without numbers",
