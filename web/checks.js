@@ -19,6 +19,7 @@ const SEPARATOR = /[.,]/g;
 const DIGITS = new Map(DIGIT_RUNS.flatMap(([code, value, length]) =>
   Array.from({ length }, (_, index) => [String.fromCharCode(code + index), String(value + index)])));
 const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
+const CODE_MARKS = "[]<>=|/\\_*#-"; // commands and their options are copied
 const isPlainNumber = (text) => /^\p{Nd}+$/u.test(text);
 const wordsIn = (text) => text.match(WORDS) ?? [];
 
@@ -31,7 +32,7 @@ export function checksOf(source, translation, words) {
   const faults = [
     ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(texts, words), ...numberWordChecks(texts, words),
     ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
-    ...doubledChecks(...texts), ...untranslatedCheck(...texts), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
+    ...doubledChecks(...texts), ...untranslatedCheck(...texts, source.trim() === translation.trim()), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
     ...sentenceChecks(source, translation),
   ];
   return faults.map(([kind, missing, added]) => ({ kind, missing, added }));
@@ -298,10 +299,17 @@ function doubledChecks(...texts) {
   return [...new Set(difference(phrases, sourcePhrases))].filter((phrase) => Array.from(phrase).length >= MIN_DOUBLED).map((phrase) => ["doubled", "", phrase]);
 }
 
-/** Return the longest run of words that both texts have; only its words in lowercase count, not names. */
-function untranslatedCheck(...texts) {
-  const run = longestRun(...texts.map((text) => wordsIn(text).filter(isAlphanumeric)));
-  return run.filter(isLower).length >= MIN_UNTRANSLATED ? [["untranslated", run.join(" "), ""]] : [];
+/**
+ * Return the longest run of words that both texts have; only its words in lowercase count, not names.
+ *
+ * Fewer words are enough if the whole text is copied and ends in lowercase, as in "Print preview"; but not those of a command.
+ */
+function untranslatedCheck(text, targetText, isCopy) {
+  const [words, targetWords] = [text, targetText].map((side) => wordsIn(side).filter(isAlphanumeric));
+  const run = longestRun(words, targetWords);
+  if (run.filter(isLower).length >= MIN_UNTRANSLATED) return [["untranslated", run.join(" "), ""]];
+  const isText = words.length > 1 && !wordsIn(text).some((word) => CODE_MARKS.includes(word));
+  return isCopy && isText && /..\S$/u.test(words.at(-1)) && isLower(words.at(-1)) ? [["untranslated", words.join(" "), ""]] : [];
 }
 
 /** Return the longest run of words that both lists have. */
@@ -370,12 +378,12 @@ function bracketCounts(text) {
 /** Return the negation that only one text has; nothing unless there are rules for both languages. */
 function negationChecks(texts, negations) {
   if (!negations) return [];
-  const match = (side, isLoose) => new RegExp(negations[side][isLoose], "iu").exec(texts[side]);
-  const [negation, targetNegation] = [match(0, 0), match(1, 0)];
-  return [
-    ...(negation && !match(1, 1) ? [["negation", negation[0], ""]] : []),
-    ...(targetNegation && !match(0, 1) ? [["negation", "", targetNegation[0]]] : []),
-  ];
+  const matches = (side, index) => texts[side].match(new RegExp(negations[side][index] ?? "(?!)", "giu")) ?? [];
+  return [0, 1].flatMap((side) => {
+    const [[negation], other] = [matches(side, 0), 1 - side];
+    if (!negation || matches(other, 1).length || matches(other, 2).length > matches(side, 2).length) return [];
+    return [["negation", ...(side ? ["", negation] : [negation, ""])]];
+  });
 }
 
 // ---- sentences

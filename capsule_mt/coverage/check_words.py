@@ -1,6 +1,7 @@
 """Words that `checks` looks for, by language: numbers, names of signs, negations."""
 
 import re
+from typing import NamedTuple
 
 _NUMBER_WORDS = {
     "de": "null|eins erste ersten erster erstes einmal|zwei zweite zweiten zweiter zweimal|drei dritte dritten "
@@ -97,38 +98,62 @@ SIGN_NAMES = {
     "™": ("(tm)",),
 }
 
-# two patterns a language: what is surely a negation, and what may translate one
+NOTHING = r"(?!)"  # matches no text
+
+
+class NegationWords(NamedTuple):
+    """Patterns of words in a language.
+
+    sure: words that negate.
+    firm: words that may translate a negation, `sure` ones included.
+    weak: words that may translate one, but do so in few texts, such as those that begin with "in".
+    """
+
+    sure: str
+    firm: str
+    weak: str = NOTHING
+
+
 NEGATION = {
-    "de": (
+    "de": NegationWords(
         r"\b(?:nicht|kein|keine[rnms]?|niemand|niemals)\b",
-        r"\b(?:nichts?|kein\w*|nie\w*|nirgend\w*|ohne|weder|un\w+|\w+los\w*|kaum|nein|nur|bis|außer|fehl\w*|miss\w*|selten|"
-        r"zu|wenig\w*|anstatt|statt|bevor|falls|ob|hör\w*|halt\w*|lass\w*|verbot\w*|leer|weiger\w*|vermeid\w*|egal|oder|"
-        r"gelt|vergiss\w*|vergess\w*|verpass\w*|ander\w+|verweiger\w*|erst|sonst|fast|trotz\w*|\w*frei|"
+        r"\b(?:nichts?|kein\w*|nie\w*|nirgend\w*|ohne|weder|kaum|nein|außer|fehl\w*|miss\w*|selten|wenig\w*|anstatt|statt|"
+        r"verbot\w*|leer|weiger\w*|vermeid\w*|egal|vergiss\w*|vergess\w*|verpass\w*|verweiger\w*|sonst|trotz\w*|\w*frei|"
         r"\w*arm|nö|nee|lieber|aufhör\w*)\b",
+        r"\b(?:un(?!d\b|s\b|ser|ter)\w+|\w+los\w*|nur|bis|zu|bevor|falls|ob|hör\w*|halt\w*|lass\w*|oder|gelt|ander\w+|"
+        r"erst|fast)\b",
     ),
-    "en": (
+    "en": NegationWords(
         r"\b(?:not|never|nobody|cannot|\w+n['’]t)\b",
-        r"\b(?:not|no|never|no[- ]?one|nobody|nothing|none|nowhere|neither|nor|cannot|\w+n['’]t|without|un\w+|in\w+|"
-        r"im\w+|ir\w+|dis\w+|il\w+|\w+less\w*|hardly|barely|only|fail\w*|lack\w*|refus\w*|avoid\w*|except|but|rather|stop\w*|"
-        r"until|unless|instead|few|little|too|any\w*|ever|free|miss\w*|den[iy]\w*|forg[eo]t\w*|before|mis\w+|other\w*|"
-        r"rarely|seldom|or|non\w*|keep|leave|out of|whether|run out|ran out|off|beyond|far|anymore|scarce\w*|else|"
-        r"doubt|hate\w*|dislike\w*|nah|nope|dont|cant|wont|isnt|ain)\b",
+        r"\b(?:not|no|never|no[- ]?one|nobody|nothing|none|nowhere|neither|nor|cannot|\w+n['’]t|without|unless|"
+        r"\w+less\w*|hardly|barely|fail\w*|lack\w*|refus\w*|avoid\w*|except|miss\w*|den[iy]\w*|forg[eo]t\w*|rarely|"
+        r"seldom|non\w*|run out|ran out|out of|anymore|scarce\w*|doubt|hate\w*|dislike\w*|nah|nope|"
+        r"dont|cant|wont|isnt|ain)\b",
+        r"\b(?:un(?!less|til)\w+|in(?!to\b)\w+|im\w+|ir\w+|dis\w+|il\w+|mis(?!s)\w+|only|but|rather|stop\w*|until|"
+        r"instead|few|little|too|any\w*|ever|free|before|other\w*|or|keep|leave|whether|off|beyond|far|else)\b",
     ),
-    "es": (
+    "es": NegationWords(
         r"\b(?:no|nunca|jamás|nadie)\b",
         r"\b(?:no|nunca|jamás|nad\w+|ning\w+|sin|ni|tampoco|in\w+|im\w+|des\w+)\b",
     ),
-    "fr": (
+    "fr": NegationWords(
         r"\b(?:ne\s|n['’])\S+\s(?:\S+\s)?(?:pas|jamais|plus)\b",
-        r"\b(?:ne|n['’]\w*|pas|jamais|rien|aucun\w*|personne|sans|ni|non|in\w+|im\w+|dé\w+|mal\w*|peu|trop|sauf|avant|"
-        r"seul\w*|manqu\w*|guère|arrêt\w*|impossible|il\w+|ir\w+|évit\w*|refus\w*)\b",
+        r"\b(?:ne|n['’]\w*|pas|jamais|rien|aucun\w*|personne|sans|ni|non|sauf|manqu\w*|guère|évit\w*|refus\w*)\b",
+        r"\b(?:in\w+|im\w+|dé\w+|mal\w*|peu|trop|avant|seul\w*|arrêt\w*|il\w+|ir\w+)\b",
     ),
-    "it": (r"\b(?:non|nessuno|mai)\b", r"\b(?:non|nessun\w*|mai|niente|nulla|senza|né|no|in\w+|im\w+|dis\w+|s\w+)\b"),
-    "nl": (r"\b(?:niet|geen|nooit|niemand)\b", r"\b(?:niet|geen|nooit|niemand|niets|zonder|noch|nergens|on\w+|nee)\b"),
-    "pt": (
+    "it": NegationWords(
+        r"\b(?:non|nessuno|mai)\b",
+        r"\b(?:non|nessun\w*|mai|niente|nulla|senza|né|no|in\w+|im\w+|dis\w+|s\w+)\b",
+    ),
+    "nl": NegationWords(
+        r"\b(?:niet|geen|nooit|niemand)\b",
+        r"\b(?:niet|geen|nooit|niemand|niets|zonder|noch|nergens|on\w+|nee)\b",
+    ),
+    "pt": NegationWords(
         r"\b(?:não|nunca|jamais|ninguém)\b",
-        r"\b(?:não|nunca|jamais|ningu[ée]m|nada|nenhum\w*|sem|nem|in\w+|im\w+|des\w+|ir\w+|il\w+|pouc\w+|só|apenas|mal|"
-        r"exceto|antes|até|mas|demais|falt\w*|recus\w*|evit\w*|deix\w*|par[aeo]\w*|a?inda|ou|tampouco|raramente|esque\w*|"
-        r"perd\w*|muito|senão|qualquer|outr\w+|an\w+|além|se)\b",
+        r"\b(?:não|nunca|jamais|ningu[ée]m|nada|nenhum\w*|sem|nem|exceto|falt\w*|recus\w*|evit\w*|tampouco|raramente|"
+        r"esque\w*|perd\w*|senão)\b",
+        r"\b(?:in\w+|im\w+|des\w+|ir\w+|il\w+|pouc\w+|só|apenas|mal|antes|até|mas|demais|deix\w*|parar|pare|parou|"
+        r"par[ae] de|ou|qualquer|outr\w+|além)\b",
     ),
 }

@@ -43,6 +43,8 @@ END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\
 # placeholders with words of the source language, which are copied like other placeholders
 BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|choice)")
 MIN_UNTRANSLATED = 4  # lower-case words in a run that both texts have
+MIN_LAST_WORD = 3  # letters of the last word of a text that is copied as a whole
+CODE_MARKS = frozenset("[]<>=|/\\_*#-")  # commands and their options are copied
 MIN_DOUBLED = 4  # letters of a doubled word: shorter ones are often right, as in "die, die"
 # one text is much longer if it exceeds this multiple of the other one's length, and some characters more
 MAX_LENGTH_RATIO, EXTRA_CHARACTERS = 1.3, 20
@@ -76,7 +78,7 @@ def checks_of(
     checks += _sign_checks(source_words, target_words, languages)
     checks += _end_check(source_words, target_words, languages)
     checks += _doubled_checks(tokens, target_tokens)
-    checks += _untranslated_check(tokens, target_tokens)
+    checks += _untranslated_check(tokens, target_tokens, source.strip() == translation.strip())
     checks += _bracket_checks(source_words, target_words)
     checks += _negation_check(source_words, target_words, languages)
     checks += _sentence_check(source, translation)
@@ -389,12 +391,18 @@ def _doubled_checks(source: Sequence[str], translation: Sequence[str]) -> Iterat
                 yield Check("doubled", "", phrase)
 
 
-def _untranslated_check(source: Sequence[str], translation: Sequence[str]) -> Iterator[Check]:
-    """Yield the longest run of words that both texts have, if it has enough lower-case words, which are not names."""
+def _untranslated_check(source: Sequence[str], translation: Sequence[str], is_copy: bool) -> Iterator[Check]:
+    """Yield the longest run of words that both texts have, if it has enough lower-case words, which are not names.
+
+    Fewer words are enough if the whole text is copied and ends in lower case, as in "Print preview" but not in a name.
+    """
     words, target_words = ([word for word in words if word[0].isalnum()] for words in (source, translation))
     run = _longest_run(words, target_words)
+    is_text = len(words) > 1 and CODE_MARKS.isdisjoint(source)
     if sum(word.islower() for word in run) >= MIN_UNTRANSLATED:
         yield Check("untranslated", " ".join(run), "")
+    elif is_copy and is_text and words[-1].islower() and len(words[-1]) >= MIN_LAST_WORD:
+        yield Check("untranslated", " ".join(words), "")
 
 
 def _longest_run(words: Sequence[str], target_words: Sequence[str]) -> Sequence[str]:
@@ -471,17 +479,24 @@ def _bracket_counts(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _negation_check(source: str, translation: str, languages: Iterable[str | None]) -> Iterator[Check]:
-    """Yield a negation that only one text has, if `NEGATION` covers both languages."""
-    source_patterns, target_patterns = (NEGATION.get(language or "") for language in languages)
-    if source_patterns is None or target_patterns is None:
+    """Yield a negation that only one text has, if `NEGATION` covers both languages.
+
+    A weak word, such as "undone", may translate the negation only if the other text does not have as many weak words.
+    """
+    patterns, target_patterns = (NEGATION.get(language or "") for language in languages)
+    if patterns is None or target_patterns is None:
         return
-    (source_strict, source_loose), (target_strict, target_loose) = source_patterns, target_patterns
-    match = re.search(source_strict, source, re.IGNORECASE)
-    if match and not re.search(target_loose, translation, re.IGNORECASE):
-        yield Check("negation", match[0], "")
-    match = re.search(target_strict, translation, re.IGNORECASE)
-    if match and not re.search(source_loose, source, re.IGNORECASE):
-        yield Check("negation", "", match[0])
+    sides = (source, patterns), (translation, target_patterns)
+    for is_added, ((text, words), (other_text, other_words)) in enumerate((sides, sides[::-1])):
+        match = re.search(words.sure, text, re.IGNORECASE)
+        if match is None or re.search(other_words.firm, other_text, re.IGNORECASE):
+            continue
+        weak, other_weak = (
+            len(re.findall(pattern, side, re.IGNORECASE))
+            for pattern, side in ((words.weak, text), (other_words.weak, other_text))
+        )
+        if other_weak <= weak:
+            yield Check("negation", "", match[0]) if is_added else Check("negation", match[0], "")
 
 
 # ---- sentences
