@@ -72,6 +72,16 @@ class PickledFile(SafetensorsFile):
 
     FILE, INDEX = PICKLED_FILE, INDEX_FILE
 
+    @classmethod
+    def in_folder(cls, folder: str | os.PathLike[str]) -> SafetensorsFile:
+        weights = super().in_folder(folder)
+        # the writers look for a tied tensor under each of its names: keep the first
+        first_names: dict[Entry, str] = {}
+        for name, entry in weights._entries.items():
+            first_names.setdefault(entry, name)
+        weights._entries = {name: entry for entry, name in first_names.items()}
+        return weights
+
     @staticmethod
     def _entries_of(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
         if not os.path.isfile(file):
@@ -99,12 +109,8 @@ def _entries(file: str) -> Iterator[tuple[str, Entry]]:
             raise CheckpointError(f"{file}: its files are compressed, which torch does not do")
         state = _state_dict(file, archive.read(pickle_name))
     folder = pickle_name.removesuffix("data.pkl")
-    tied: set[_Tensor] = set()  # that have a name already: the writers look for a tied tensor under each of its names
     with open(file, "rb") as stream:
         for name, tensor in state.items():
-            if tensor in tied:
-                continue
-            tied.add(tensor)
             member = members.get(f"{folder}data/{tensor.storage.key}")
             if member is None:
                 raise CheckpointError(

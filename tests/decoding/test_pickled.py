@@ -1,5 +1,6 @@
 """`pytorch_model.bin` as torch writes it, read without torch; and files that are no such thing."""
 
+import json
 import pickle
 import random
 import zipfile
@@ -73,6 +74,19 @@ def test_parts_of_a_checkpoint(tmp_path):
     assert [weights.shape(name) for name in ("x", "y")] == [(2, 3), (4,)]
     write_safetensors(tmp_path / "model.safetensors", {}, lambda name: b"", {})
     assert list(weights_in(str(tmp_path))) == []  # safetensors goes first
+
+
+def test_tied_tensors_of_a_part(tmp_path):
+    """As in the parts of NLLB-200's 3.3B checkpoint, whose index lists each name of the embeddings."""
+    table, parts = torch.randn(2, 3), [f"pytorch_model-0000{number}-of-00002.bin" for number in (1, 2)]
+    torch.save({"shared": table, "encoder": table}, tmp_path / parts[0])
+    torch.save({"decoder": table, "head": table}, tmp_path / parts[1])
+    names = {"shared": parts[0], "encoder": parts[0], "decoder": parts[1], "head": parts[1]}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": names}))
+    assert list(weights_in(str(tmp_path))) == ["shared", "decoder"]
+    torch.save({"decoder": table}, tmp_path / parts[1])
+    with pytest.raises(CheckpointError, match="`weight_map` has `head`, which is not in pytorch_model-00002-of-00002"):
+        weights_in(str(tmp_path))
 
 
 class Hostile:
