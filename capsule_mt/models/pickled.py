@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
+from capsule_mt.models.opening import open_file
 from capsule_mt.models.weights import (
     ITEM_SIZES,
     MAX_HEADER_SIZE,
@@ -26,6 +27,7 @@ from capsule_mt.models.weights import (
 INDEX_FILE = "pytorch_model.bin.index.json"
 MAX_DIMENSIONS = 64  # of a tensor, as torch has it
 LOCAL_HEADER = 30  # bytes of a zip's header before a file's name
+ZIP_SIGNATURE = b"PK\3\4"
 STORAGES = {
     "DoubleStorage": "F64",
     "FloatStorage": "F32",
@@ -87,6 +89,9 @@ class PickledFile(SafetensorsFile):
         if not os.path.isfile(file):
             raise CheckpointError(f"{file}: no such file")
         if not zipfile.is_zipfile(file):
+            with open_file(file) as stream:
+                if stream.read(len(ZIP_SIGNATURE)) == ZIP_SIGNATURE:  # a zip file ends with its directory
+                    raise CheckpointError(f"{file}: is cut off, or damaged")
             raise UnsupportedModelError(
                 f"{file}: is not a zip file, as torch has written them since version 1.6; with transformers, load and "
                 "save the model to get model.safetensors"
