@@ -43,10 +43,20 @@ class ManyLanguages:
         """Return the text of a translation, without special tokens."""
         raise NotImplementedError
 
-    def for_pair(self, source: str | None, target: str | None) -> "PairTokenizer":
-        """Return the tokenizer from one language to another; codes may be another model's, such as "de"."""
+    def for_pair(self, source: str | None, target: str | None, start: int | None = None) -> "PairTokenizer":
+        """Return the tokenizer from one language to another; codes may be another model's, such as "de".
+
+        start: the token that the decoder starts with: of mBART, that of its only target language.
+        """
         source_code = code_of("src_lang", source or self.source_language, self.language_codes)
-        return PairTokenizer(self, source_code, code_of("tgt_lang", target, self.language_codes))
+        target_code = code_of("tgt_lang", target, self.language_codes)
+        only_target = next((code for code, index in self.language_codes.items() if index == start), target_code)
+        if target_code != only_target:
+            raise ValueError(
+                f"`tgt_lang` must be {only_target}, the language of the checkpoint's `decoder_start_token_id`, "
+                f"got {target!r}"
+            )
+        return PairTokenizer(self, source_code, target_code, start)
 
 
 def language_codes_of(special_tokens: Mapping[str, int]) -> dict[str, int]:
@@ -61,14 +71,16 @@ def language_codes_of(special_tokens: Mapping[str, int]) -> dict[str, int]:
 class PairTokenizer:
     """A tokenizer of many languages from one to another: see `capsule_mt.text.tokenizer.Tokenizer`.
 
-    target_id: the token that names the target language, with which every translation begins.
+    first_ids: the token that names the target language, with which every translation begins; empty if the decoder
+        starts with it.
     """
 
     language_tokens: Sequence[str] = ()
 
-    def __init__(self, tokenizer: ManyLanguages, source: str, target: str) -> None:
+    def __init__(self, tokenizer: ManyLanguages, source: str, target: str, start: int | None) -> None:
         self._tokenizer = tokenizer
-        self._source_id, self.target_id = (tokenizer.language_codes[code] for code in (source, target))
+        self._source_id, target_id = (tokenizer.language_codes[code] for code in (source, target))
+        self.first_ids = [] if target_id == start else [target_id]
         self.unknown_id, self.special_ids = tokenizer.unknown_id, tokenizer.special_ids
 
     def encode(self, text: str) -> Encoded:
@@ -78,7 +90,7 @@ class PairTokenizer:
         return Encoded([self._source_id, *ids, self._tokenizer.end_id], [None, *offsets, None])
 
     def encode_target(self, text: str) -> list[int]:
-        return [self.target_id, *self._tokenizer.encode_text(text).ids, self._tokenizer.end_id]
+        return [*self.first_ids, *self._tokenizer.encode_text(text).ids, self._tokenizer.end_id]
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(ids)

@@ -83,7 +83,7 @@ def load_model(
     ):
         from capsule_mt.models.scripts import ScriptShortlist  # late: as the next one
 
-        candidates = ScriptShortlist(tokenizer.target_texts, tokenizer.language_codes)
+        candidates = ScriptShortlist(tokenizer.target_texts, tokenizer.language_codes, start)
     elif shortlist:
         candidates = _lexical_shortlist(shortlist, checkpoint, (program.embeddings, program.vocabulary))
     decoder = EngineDecoder(

@@ -47,14 +47,17 @@ class ScriptShortlist:
     """The tokens of each target language's script: see `capsule_mt.options.table.Candidates`.
 
     They are the tokens whose letters are all of that script, those without letters, and single characters of any
-    script, so that every name can still be spelled. The token of the target language is among the `extra_tokens`.
+    script, so that every name can still be spelled. The token of the target language is among the `extra_tokens`, or
+    the decoder starts with it.
 
     Args:
         tokens: the text of each token that is not special.
         language_codes: the token id of each language.
+        start: the token that the decoder starts with.
     """
 
-    def __init__(self, tokens: Mapping[int, str], language_codes: Mapping[str, int]) -> None:
+    def __init__(self, tokens: Mapping[int, str], language_codes: Mapping[str, int], start: int) -> None:
+        self._start = start
         self._code_of = {index: code for code, index in language_codes.items()}
         self._tokens_of: dict[frozenset[str], array[int]] = {}  # lists would take ten times as much memory
         self._lists: dict[tuple[int, ...], array[int]] = {}
@@ -67,7 +70,8 @@ class ScriptShortlist:
         """Return the tokens, ascending; the same list for every source with the same extra tokens."""
         listed = self._lists.get(extra_tokens)
         if listed is None:
-            language = next((self._code_of[token] for token in extra_tokens if token in self._code_of), None)
+            first_tokens = (*extra_tokens, self._start)
+            language = next((self._code_of[token] for token in first_tokens if token in self._code_of), None)
             if language is None:
                 raise ValueError("a `shortlist` by script needs a translation that begins with its language's token")
             written = names_of(language)

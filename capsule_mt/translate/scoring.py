@@ -406,9 +406,9 @@ class Scorer:
         if tokenizer is None:
             return self.loaded.tokenizer
         if not target:  # the checkpoint's settings may force a language
-            first_token = self.loaded.generation.get(FIRST_TOKEN)
-            target = next((code for code, index in tokenizer.language_codes.items() if index == first_token), None)
-        return tokenizer.for_pair(source, target)
+            first_tokens = (self.loaded.generation.get(FIRST_TOKEN), self.loaded.start)
+            target = next((code for code, index in tokenizer.language_codes.items() if index in first_tokens), None)
+        return tokenizer.for_pair(source, target, self.loaded.start)
 
     def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
         """Return the languages of a call, or those that the folder tells; a model of one pair refuses others."""

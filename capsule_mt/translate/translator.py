@@ -106,9 +106,10 @@ class Translator(Scorer, TextTranslator):
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         options = super().completed(options)
         tokenizer = self._tokenizer(options)
-        if not isinstance(tokenizer, PairTokenizer) or FIRST_TOKEN in options.generate_kwargs:
+        first_ids = tokenizer.first_ids if isinstance(tokenizer, PairTokenizer) else []
+        if not first_ids or FIRST_TOKEN in options.generate_kwargs:
             return options
-        return options._replace(generate_kwargs={**options.generate_kwargs, FIRST_TOKEN: tokenizer.target_id})
+        return options._replace(generate_kwargs={**options.generate_kwargs, FIRST_TOKEN: first_ids[0]})
 
     def plan(self, options: TranslationOptions) -> Plan:
         return self._plan(self.completed(options))

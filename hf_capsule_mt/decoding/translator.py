@@ -15,6 +15,7 @@ from transformers.utils import logging
 import capsule_mt.translate.translator
 import hf_capsule_mt.data.separate_tokenizer  # noqa: F401 - transformers then knows it by its name
 from capsule_mt.catalog.entries import pair_named
+from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import is_marian
 from capsule_mt.models.model import LoadedModel
@@ -228,7 +229,10 @@ class Translator(capsule_mt.translate.translator.Translator):
         tokenizer = self._tokenizer(options)
         tokenizer.encode("")
         source, target = self._languages(options)
-        settings = {**task_settings, **tokenizer.settings, **kwargs}
+        tokenizer_settings = dict(tokenizer.settings)
+        if tokenizer_settings.get(FIRST_TOKEN) == self._decoder.start:  # mBART's decoder starts with its language
+            del tokenizer_settings[FIRST_TOKEN]
+        settings = {**task_settings, **tokenizer_settings, **kwargs}
         if settings.get("stop_strings") or self.model.generation_config.stop_strings:
             settings.setdefault("tokenizer", self.tokenizer)  # with which `generate()` finds the strings
         return options._replace(src_lang=source, tgt_lang=target, generate_kwargs=settings).checked()

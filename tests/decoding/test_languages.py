@@ -232,6 +232,32 @@ def test_the_first_token_of_a_checkpoint_names_the_target(folders, tmp_path):
     assert german.segments[0].target_ids[1] == codes["de_DE"]
 
 
+def test_a_decoder_that_starts_with_its_language(folders, tmp_path):
+    """As mBART's does: no further token names the language of the translation."""
+    folder, tokenizer, model = folders["mbart50"]
+    shutil.copytree(folder, tmp_path / "model")
+    romanian = tokenizer.convert_tokens_to_ids("ro_RO")
+    for file in ("config.json", "generation_config.json"):
+        edit_json(tmp_path / "model" / file, decoder_start_token_id=romanian)
+    tokenizer.src_lang = "en_XX"
+    batch = tokenizer(SENTENCES["en"], return_tensors="pt")
+    expected = model.generate(**batch, **SHORT, decoder_start_token_id=romanian)[0].tolist()
+    settings = {**SHORT, "copy": False, "split_sentences": False}
+    translator = Translator.from_pretrained(tmp_path / "model", src_lang="en")
+    heavy_folder = shutil.copytree(tmp_path / "model", tmp_path / "heavy")
+    tokenizer.save_pretrained(heavy_folder)
+    heavy = hf_capsule_mt.Translator.from_pretrained(heavy_folder, device="cpu", src_lang="en", tgt_lang="ro")
+    for translate_text, languages in ((translator, {}), (translator, {"tgt_lang": "ro"}), (heavy, {})):
+        translation = translate_text(SENTENCES["en"], **languages, **settings)
+        assert list(translation.segments[0].target_ids) == expected
+    (scored,) = translator.score([SENTENCES["en"]], ["Da."])
+    assert romanian not in scored.segments[0].target_ids[1:]
+    with pytest.raises(ValueError, match=r"`tgt_lang` must be ro_RO, the language of the checkpoint's .*, got 'fr'"):
+        translator(SENTENCES["en"], tgt_lang="fr")
+    listed = Translator.from_pretrained(tmp_path / "model", src_lang="en", shortlist=True)
+    assert listed(SENTENCES["en"], **settings).segments[0].target_ids[0] == romanian
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_shortlist_by_script_is_generate_with_the_other_tokens_suppressed(name, folders):
     folder, tokenizer, model = folders[name]

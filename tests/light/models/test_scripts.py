@@ -26,7 +26,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_tokens_of_a_language(language):
-    shortlist = ScriptShortlist(dict(enumerate(TOKENS)), LANGUAGES)
+    shortlist = ScriptShortlist(dict(enumerate(TOKENS)), LANGUAGES, start=0)
     tokens = shortlist.of_source([1, 2], 500, LANGUAGES[language], 3)
     assert list(tokens) == sorted(tokens)
     assert {500, LANGUAGES[language]} == {token for token in tokens if token >= len(TOKENS)}
