@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.decoder import FIRST_TOKEN, EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
@@ -281,7 +281,7 @@ def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
     file = os.path.join(folder, GENERATION_FILE)
     if os.path.lexists(file):
         return read_json(file)
-    names = (option.name for option in SEARCH_OPTIONS)  # which older checkpoints have in config.json
+    names = (FIRST_TOKEN, *(option.name for option in SEARCH_OPTIONS))  # which older checkpoints have in config.json
     return {name: config[name] for name in names if config.get(name) is not None}
 
 

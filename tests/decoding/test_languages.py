@@ -223,8 +223,11 @@ def test_the_first_token_of_a_checkpoint_names_the_target(folders, tmp_path):
     with pytest.raises(ValueError, match="`tgt_lang` must be one of the model's languages"):
         Translator.from_pretrained(folder)("Ja.")
     codes = Translator.from_pretrained(folder).loaded.tokenizer.language_codes
-    settings = json.loads(generation.read_text()) | {"forced_bos_token_id": codes["ro_RO"]}
-    generation.write_text(json.dumps(settings))
+    edit_json(generation, forced_bos_token_id=codes["ro_RO"])
+    translator = Translator.from_pretrained(tmp_path / "model")
+    assert translator(SENTENCES["en"], **SHORT).segments[0].target_ids[1] == codes["ro_RO"]
+    generation.unlink()
+    edit_json(tmp_path / "model" / "config.json", forced_bos_token_id=codes["ro_RO"])
     translator = Translator.from_pretrained(tmp_path / "model")
     assert translator(SENTENCES["en"], **SHORT).segments[0].target_ids[1] == codes["ro_RO"]
     german = translator(SENTENCES["en"], tgt_lang="de", **SHORT)
