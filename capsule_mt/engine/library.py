@@ -83,6 +83,9 @@ def load_library() -> ctypes.CDLL:
         "engine_expand": (small, [pointer, number, pointer, number, pointer, small, pointer, number, number]),
         "engine_compress": (number, [pointer, number, number, pointer, number, pointer, number]),
         "engine_read_pieces": (number, [pointer, number, *[pointer] * 5]),
+        "engine_index_pieces": (small, [pointer]),
+        "engine_find_piece": (number, [pointer, text, number]),
+        "engine_segment": (number, [pointer, text, number, pointer, pointer]),
         "engine_count_infinite": (number, [pointer, small, number]),
         "engine_checksum": (ctypes.c_uint64, [pointer, number]),
         "engine_new": (pointer, [text, number, number]),
@@ -249,23 +252,83 @@ def expand(
 MIN_PIECE_BYTES = 9  # its tag and size, those of its text, and the tag and the number of its score
 
 
-def read_pieces(content: bytes) -> tuple[list[str], "array[float]", bytearray, int]:
+def read_pieces(content: bytes) -> "tuple[bytearray, array[int], array[float], bytearray, int]":
     """Read the leading pieces of a SentencePiece model: those of the usual layout, and whose texts have no zero.
 
-    Return their texts, scores and kinds, and the offset of the first other field.
+    Return their texts, each with a zero at its end; where each begins and the last one ends; their scores and kinds;
+    and the offset of the first other field.
     """
     max_pieces = len(content) // MIN_PIECE_BYTES
+    starts = array("i", bytes(4 * max_pieces + 4))
     texts, scores, kinds = (bytearray(size) for size in (len(content), 4 * max_pieces, max_pieces))
-    counts = array("q", [0, 0])  # bytes of texts, pieces
-    texts_size, count = (counts.buffer_info()[0] + 8 * index for index in range(2))
+    count = array("q", [0])
     addresses = [_address_of_bytes(values) for values in (content, texts, scores, kinds)]
     offset = load_library().engine_read_pieces(
-        addresses[0], len(content), addresses[1], texts_size, *addresses[2:], count
+        addresses[0], len(content), addresses[1], starts.buffer_info()[0], *addresses[2:], count.buffer_info()[0]
     )
-    numbers = array("f", scores[: 4 * counts[1]])
+    numbers = array("f", scores[: 4 * count[0]])
     if sys.byteorder == "big":
         numbers.byteswap()
-    return str(memoryview(texts)[: counts[0]], "utf-8").split("\0")[:-1], numbers, kinds[: counts[1]], offset
+    del starts[count[0] + 1 :]
+    return texts[: starts[-1]], starts, numbers, kinds[: count[0]], offset
+
+
+class PieceTable(ctypes.Structure):
+    """A `pieces_t` of native/engine.h, which finds pieces by their texts. It keeps its arrays.
+
+    texts, starts, kinds: as `read_pieces` returns them.
+    scores: of the pieces, "f" or "d".
+    unknown_penalty: a character without a piece scores this much less than any normal piece.
+    """
+
+    _fields_ = [
+        ("count", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("texts", "starts", "kinds", "scores", "wide_scores")),
+        ("unknown_penalty", ctypes.c_double),
+        ("num_slots", ctypes.c_int64),
+        ("slots", ctypes.c_void_p),
+        ("longest", ctypes.c_int64),
+        ("has_inner_spaces", ctypes.c_int64),
+        ("min_score", ctypes.c_double),
+        ("num_distinct", ctypes.c_int64),
+    ]
+
+    def __init__(
+        self,
+        texts: bytearray,
+        starts: "array[int]",
+        kinds: bytearray,
+        scores: "array[float]",
+        wide_scores: "array[float] | None",
+        unknown_penalty: float,
+    ) -> None:
+        num_slots = 1 << (2 * len(kinds)).bit_length()
+        slots = array("i", bytes(4 * num_slots))
+        self._arrays = texts, starts, kinds, scores, wide_scores, slots
+        addresses = [
+            None if values is None else _address_of_bytes(memoryview(values).cast("B")) for values in self._arrays
+        ]
+        super().__init__(len(kinds), *addresses[:5], unknown_penalty, num_slots, addresses[5])
+        self._library = load_library()
+        self._address = ctypes.addressof(self)
+        _checked(self._library.engine_index_pieces(self._address))
+
+    def find(self, text: str) -> int | None:
+        """Return the index of the piece with this text."""
+        content = text.encode("utf-8", "surrogatepass")
+        index = int(self._library.engine_find_piece(self._address, content, len(content)))
+        return None if index < 0 else index
+
+    def segment(self, text: str) -> "tuple[array[int], array[int]]":
+        """Cut a text into the pieces with the largest sum of scores.
+
+        Return the length of each in characters, and its index, -1 if it is unknown.
+        """
+        content = text.encode("utf-8", "surrogatepass")
+        lengths, indices = (array("i", bytes(4 * len(text))) for _ in range(2))
+        addresses = lengths.buffer_info()[0], indices.buffer_info()[0]
+        count = _checked(self._library.engine_segment(self._address, content, len(content), *addresses))
+        return lengths[:count], indices[:count]
 
 
 def _address_of_bytes(content: "bytes | bytearray | memoryview") -> int:

@@ -6,7 +6,7 @@ The token id of a piece is its index in its model, or its number in a vocabulary
 import binascii
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
@@ -22,9 +22,11 @@ from capsule_mt.models.sentencepiece import (
     UNKNOWN,
     UNMATCHED,
     UNUSED,
+    USER_DEFINED,
     Normaliser,
     SentencePieceEncoder,
     SentencePieceModel,
+    indices_of,
     joined_pieces,
     of_kinds,
     read_sentencepiece,
@@ -40,10 +42,37 @@ PIECES_FILES = "source.spm", "target.spm"  # as OPUS-MT and `capsule-mt convert`
 LANGUAGE_PREFIX = re.compile(r">>(?s:.*?)<<")
 
 
+class TokenIds(dict[str, int]):
+    """The ids of tokens by their texts. It keeps what `find` finds; other texts have the id of the unknown token."""
+
+    def __init__(self, ids: Mapping[str, int], unknown: int, find: Callable[[str], int | None]) -> None:
+        super().__init__(ids)
+        self._unknown, self._find = unknown, find
+
+    def __missing__(self, text: str) -> int:
+        token = self._find(text)
+        if token is None:
+            return self._unknown  # not kept: there is no end of such texts
+        self[text] = token
+        return token
+
+
+class TokenTexts(dict[int, str]):
+    """The texts of the tokens that were decoded so far, by their ids."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+
+    def __missing__(self, token: int) -> str:
+        self[token] = text = self._texts[token]
+        return text
+
+
 class Pieces:
     """A vocabulary whose pieces are tokens; the id of each is its index.
 
     encoder: cuts text into the pieces.
+    tokens: the ids of the pieces that text is cut into.
     hidden: the ids of tokens without text.
     """
 
@@ -51,47 +80,40 @@ class Pieces:
         self.model = read_sentencepiece(file)
         self.encoder = SentencePieceEncoder(self.model)
         self.texts, kinds = self.model.texts, self.model.kinds
-        unmatched = set(of_kinds(self.model, self.texts, *UNMATCHED)) - self.encoder.piece_ids.keys()
-        if len(self.encoder.piece_ids) + len(unmatched) != len(self.texts):
+        if self.encoder.table.num_distinct != len(self.texts):
             raise CheckpointError(f"{file}: has a piece twice")
-        if END not in self.texts or kinds[self.texts.index(END)] != CONTROL:
+        end = self.encoder.table.find(END)
+        if end is None or kinds[end] != CONTROL:
             raise CheckpointError(f"{file}: lacks the control piece {END!r}")
         if UNUSED in kinds:
             raise UnsupportedModelError(
                 f"{file}: `unused pieces` {shown(self.texts[kinds.index(UNUSED)])} are not known"
             )
-        self.end, self.unknown = self.texts.index(END), kinds.index(UNKNOWN)
-        self.hidden = set(of_kinds(self.model, range(len(kinds)), CONTROL))
+        self.end, self.unknown = end, kinds.index(UNKNOWN)
+        self.hidden = set(indices_of(self.model, CONTROL))
+        self.tokens = TokenIds({}, self.unknown, self._token_of)
 
-    @property
-    def tokens(self) -> Mapping[str, int]:
-        """The tokens of the pieces that text is cut into."""
-        kinds, piece_ids = self.model.kinds, self.encoder.piece_ids
-        if BYTE not in kinds:
-            return piece_ids
-        return piece_ids | {text: index for index, text in enumerate(self.texts) if kinds[index] == BYTE}
+    def _token_of(self, text: str) -> int | None:
+        index = self.encoder.table.find(text)
+        return index if index is not None and self.model.kinds[index] in (NORMAL, USER_DEFINED, BYTE) else None
 
 
 class NumberedPieces:
     """Pieces whose token ids come from a vocabulary file of Marian, as in OPUS-MT; it has the interface of `Pieces`.
 
-    A token of such a vocabulary may also name a language, such as ">>fra<<".
+    A token of such a vocabulary may also name a language, such as ">>fra<<"; `tokens` has its id, too.
     """
 
     def __init__(self, file: str, vocabulary_file: str) -> None:
         self.encoder = SentencePieceEncoder(read_sentencepiece(file))
-        self._numbers = read_vocabulary(vocabulary_file)
+        numbers = read_vocabulary(vocabulary_file)
         for token in (END, UNKNOWN_TOKEN):
-            if token not in self._numbers:
+            if token not in numbers:
                 raise CheckpointError(f"{vocabulary_file}: lacks {shown(token)}")
-        self.texts = sorted(self._numbers, key=self._numbers.__getitem__)
-        self.end, self.unknown = self._numbers[END], self._numbers[UNKNOWN_TOKEN]
+        self.texts = sorted(numbers, key=numbers.__getitem__)
+        self.end, self.unknown = numbers[END], numbers[UNKNOWN_TOKEN]
         self.hidden = {self.end}
-
-    @property
-    def tokens(self) -> Mapping[str, int]:
-        """The tokens of the pieces that text is cut into, and of languages."""
-        return self._numbers
+        self.tokens = TokenIds(numbers, self.unknown, lambda _: None)
 
 
 class PieceTokenizer:
@@ -104,18 +126,18 @@ class PieceTokenizer:
         self._end, self.unknown_id = source.end, source.unknown
         self.special_ids = frozenset({self._end, size - 1})
         self.vocabulary_sizes = (size, size)
-        self._texts, self._hidden = target.texts, target.hidden
+        self._num_texts, self._texts, self._hidden = len(target.texts), TokenTexts(target.texts), target.hidden
         is_numbered = isinstance(source, NumberedPieces)  # others cut names of languages as they cut any text
         self.language_tokens = list(filter(LANGUAGE_PREFIX.fullmatch, source.texts)) if is_numbered else []
         self._source_encoder, self._source_tokens = source.encoder, source.tokens
         self._target_encoder, self._target_tokens = target.encoder, target.tokens
 
     def encode(self, text: str) -> Encoded:
-        tokens, unknown = self._source_tokens, self.unknown_id
+        tokens = self._source_tokens
         language = self._language_of(text)
         start = len(language)
         pieces, piece_spans = self._source_encoder.encode(text[start:])
-        ids = [tokens.get(piece, unknown) for piece in pieces]
+        ids = [tokens[piece] for piece in pieces]
         spans = [(start + first, start + last) if first < last else None for first, last in piece_spans]
         if language:
             ids, spans = [tokens[language], *ids], [(0, start), *spans]
@@ -127,12 +149,12 @@ class PieceTokenizer:
         return match[0] if match and match[0] in self.language_tokens else ""
 
     def encode_target(self, text: str) -> list[int]:
-        tokens, unknown = self._target_tokens, self.unknown_id
-        return [*(tokens.get(piece, unknown) for piece in self._target_encoder.encode(text)[0]), self._end]
+        tokens = self._target_tokens
+        return [*(tokens[piece] for piece in self._target_encoder.encode(text)[0]), self._end]
 
     def decode(self, ids: Sequence[int]) -> str:
-        texts, hidden = self._texts, self._hidden
-        return joined_pieces([texts[token] for token in ids if token < len(texts) and token not in hidden])
+        count, texts, hidden = self._num_texts, self._texts, self._hidden
+        return joined_pieces([texts[token] for token in ids if token < count and token not in hidden])
 
 
 def write_pieces_beside_json(folder: str, vocabularies: Iterable[str]) -> None:

@@ -8,12 +8,13 @@ import os
 import re
 import struct
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import compress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
-from capsule_mt.engine.library import read_pieces
+from capsule_mt.engine.library import PieceTable, read_pieces
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.opening import read_file
@@ -34,6 +35,39 @@ Span = tuple[int, int]  # of characters: start, end
 Value = TypeVar("Value")
 
 
+class PieceTexts(Sequence[str]):
+    """The texts of pieces, decoded on request: a translation needs few of them.
+
+    content: the texts in UTF-8, each with a zero at its end.
+    starts: [pieces + 1], where each begins, and where the last one ends.
+    """
+
+    def __init__(self, content: bytearray, starts: "array[int]") -> None:
+        self.content, self.starts = content, starts
+
+    def append(self, text: bytes) -> None:
+        self.content += text + b"\0"
+        self.starts.append(len(self.content))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        number = range(len(self))[index]
+        return self.content[self.starts[number] : self.starts[number + 1] - 1].decode()
+
+    def __iter__(self) -> Iterator[str]:
+        if self.content.count(0) == len(self):  # decode them all at once
+            return iter(self.content.decode().split("\0")[:-1])
+        return map(self.__getitem__, range(len(self)))
+
+
 class SentencePieceModel(NamedTuple):
     """What a .spm file says: texts, scores and kinds (such as `NORMAL`) of its pieces, by their index.
 
@@ -41,7 +75,7 @@ class SentencePieceModel(NamedTuple):
     """
 
     file: str
-    texts: list[str]
+    texts: PieceTexts
     scores: "array[float]"
     kinds: bytearray
     model_type: str = "unigram"
@@ -63,11 +97,13 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}
     try:
-        texts, scores, kinds, offset = read_pieces(content)
+        texts_content, starts, scores, kinds, offset = read_pieces(content)
+        texts_content.decode()  # refuse what is not UTF-8
+        texts = PieceTexts(texts_content, starts)
         for field, value in _fields(content[offset:]):
             if field == 1:
                 piece = dict(_fields(value))
-                texts.append(piece.get(1, b"").decode())
+                texts.append(piece.get(1, b"").decode().encode())
                 scores.extend(struct.unpack("<f", piece.get(2, bytes(4))))
                 kinds.append(piece.get(3, NORMAL))
             elif field == 2:
@@ -106,7 +142,7 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
 class SentencePieceEncoder:
     """Cuts text into the pieces of a vocabulary; the pieces of the latest words are cached.
 
-    piece_ids: the index of each piece that text is cut into, without those for bytes.
+    table: the indices of all pieces, by their texts.
 
     If the scores of two segmentations differ by no more than the rounding of float32, as for "m mm" and "mm m", the
     library may choose the other: on 2 of 30,000 lines.
@@ -119,22 +155,26 @@ class SentencePieceEncoder:
             )
         if NORMAL not in model.kinds:
             raise CheckpointError(f"{model.file}: has no pieces")
-        self._normaliser = Normaliser(model)
-        numbered = zip(model.texts, range(len(model.texts)), strict=True)
-        self.piece_ids = dict(of_kinds(model, numbered, NORMAL, USER_DEFINED))
+        self._model, self._normaliser = model, Normaliser(model)
         self._scores = scores_of(model)
+        wide_scores = self._scores if self._scores.typecode == "d" else None
+        texts = model.texts
+        try:
+            self.table = PieceTable(
+                texts.content, texts.starts, model.kinds, model.scores, wide_scores, UNKNOWN_PENALTY
+            )
+        except ValueError as error:
+            raise CheckpointError(f"{model.file}: {error}") from None
         symbols = symbols_of(model)
         self._symbols, self._symbol_pattern = frozenset(symbols), longest_of(symbols)
-        self._longest = max(map(len, self.piece_ids))
-        self._unknown_score = min(of_kinds(model, model.scores, NORMAL)) - UNKNOWN_PENALTY
         self._byte_fallback = model.byte_fallback
         self._segment = self._unigram if model.model_type == "unigram" else self._byte_pair_encoding
         # whether each word has the same pieces beside any neighbours, so that words can be cached
         self._by_words = (
             model.add_dummy_prefix
             and model.remove_extra_whitespaces
-            and SPACE in self.piece_ids
-            and not _has_inner_spaces(self.piece_ids)
+            and self._is_matched(SPACE)
+            and not self.table.has_inner_spaces
             and not any(SPACE in text or " " in text for text in symbols)
         )
         self._words: dict[str, tuple[list[str], list[Span]]] = {}
@@ -156,6 +196,16 @@ class SentencePieceEncoder:
             offset += len(word) + 1
         return pieces, spans
 
+    def _is_matched(self, piece: str) -> bool:
+        index = self.table.find(piece)
+        return index is not None and self._model.kinds[index] not in UNMATCHED
+
+    @cached_property
+    def _piece_ids(self) -> dict[str, int]:
+        """The index of each piece that text is cut into; only byte-pair encoding needs it."""
+        numbered = zip(self._model.texts, range(len(self._model.texts)), strict=True)
+        return dict(of_kinds(self._model, numbered, NORMAL, USER_DEFINED))
+
     def _cached(self, word: str) -> tuple[list[str], list[Span]]:
         segmentation = self._pieces_of(word)
         if len(word) <= MAX_CACHED_LENGTH:
@@ -169,10 +219,11 @@ class SentencePieceEncoder:
         pieces: list[str] = []
         spans: list[Span] = []
         end, is_unknown = 0, False
-        for piece in self._segment(normalised):
-            start, end = end, end + len(piece)
+        for length, index in self._segment(normalised):
+            start, end = end, end + length
+            piece = normalised[start:end]
             first, last = source_spans[start][0], source_spans[end - 1][1]
-            was_unknown, is_unknown = is_unknown, piece not in self.piece_ids
+            was_unknown, is_unknown = is_unknown, index < 0
             if is_unknown and self._byte_fallback:
                 byte_pieces = [f"<0x{byte:02X}>" for byte in piece.encode("utf-8", "replace")]
                 pieces += byte_pieces
@@ -185,31 +236,16 @@ class SentencePieceEncoder:
                 spans.append((first, last))
         return pieces, spans
 
-    def _unigram(self, text: str) -> list[str]:
-        """Return the pieces with the largest sum of log-probabilities (Viterbi)."""
-        piece_ids, scores, longest, count = self.piece_ids, self._scores, self._longest, len(text)
-        best_scores, starts = [float("-inf")] * (count + 1), [0] * (count + 1)
-        best_scores[0] = 0.0
-        for start in range(count):
-            score = best_scores[start]
-            for end in range(start + 1, min(start + longest, count) + 1):
-                piece = piece_ids.get(text[start:end])
-                if piece is not None and score + scores[piece] > best_scores[end]:
-                    best_scores[end], starts[end] = score + scores[piece], start
-            # a character without a piece is unknown, so that every text has a segmentation
-            if text[start] not in piece_ids and score + self._unknown_score > best_scores[start + 1]:
-                best_scores[start + 1], starts[start + 1] = score + self._unknown_score, start
-        pieces = []
-        while count:
-            pieces.append(text[starts[count] : count])
-            count = starts[count]
-        return pieces[::-1]
+    def _unigram(self, text: str) -> Iterable[tuple[int, int]]:
+        """Yield the length and the index, -1 if unknown, of the pieces with the largest sum of log-probabilities."""
+        return zip(*self.table.segment(text), strict=True)
 
-    def _byte_pair_encoding(self, text: str) -> list[str]:
-        """Return the pieces of byte-pair encoding: the pair with the best score merges first, of equal ones the left.
+    def _byte_pair_encoding(self, text: str) -> Iterable[tuple[int, int]]:
+        """Yield the same for byte-pair encoding: the pair with the best score merges first, of equal ones the left.
 
         The user's symbols are cut out first, and are never part of a longer piece.
         """
+        piece_ids = self._piece_ids
         parts = self._letters(text)  # a part that was merged into its left neighbour is empty
         symbols = self._symbols
         following, preceding = list(range(1, len(parts) + 1)), list(range(-1, len(parts) - 1))
@@ -219,8 +255,8 @@ class SentencePieceEncoder:
             if index >= 0 and following[index] < len(parts):
                 left_part, right_part = parts[index], parts[following[index]]
                 merged = left_part + right_part
-                if merged in self.piece_ids and left_part not in symbols and right_part not in symbols:
-                    heappush(pairs, (-self._scores[self.piece_ids[merged]], index, merged))
+                if merged in piece_ids and left_part not in symbols and right_part not in symbols:
+                    heappush(pairs, (-self._scores[piece_ids[merged]], index, merged))
 
         for index in range(len(parts)):
             suggest(index)
@@ -234,7 +270,7 @@ class SentencePieceEncoder:
                 preceding[following[index]] = index
             suggest(index)
             suggest(preceding[index])
-        return [part for part in parts if part]
+        return ((len(part), piece_ids.get(part, -1)) for part in parts if part)
 
     def _letters(self, text: str) -> list[str]:
         """Return the characters of a text, and each of the user's symbols as a whole."""
@@ -259,22 +295,24 @@ def scores_of(model: SentencePieceModel) -> "array[float]":
         return model.scores
     scores = array("d", model.scores)
     best = max(SMALLEST_FLOAT, *of_kinds(model, scores, NORMAL))
-    for index, text in enumerate(model.texts):
-        if model.kinds[index] == USER_DEFINED:
-            scores[index] = len(text.encode()) * best - 0.1
+    for index in indices_of(model, USER_DEFINED):
+        scores[index] = len(model.texts[index].encode()) * best - 0.1
     return scores
 
 
-def _has_inner_spaces(pieces: Collection[str]) -> bool:
-    """Return whether a piece may have a space after its beginning; without a loop in Python."""
-    joined = "\0".join(pieces)
-    num_leading = joined.startswith(SPACE) + joined.count(f"\0{SPACE}")
-    return joined.count("\0") != len(pieces) - 1 or joined.count(SPACE) != num_leading
+def indices_of(model: SentencePieceModel, kind: int) -> list[int]:
+    """Return the indices of the pieces of a kind that few pieces have; without a loop over all."""
+    indices: list[int] = []
+    index = model.kinds.find(kind)
+    while index >= 0:
+        indices.append(index)
+        index = model.kinds.find(kind, index + 1)
+    return indices
 
 
 def symbols_of(model: SentencePieceModel) -> list[str]:
     """Return the user-defined pieces: they are cut out of every text before it is normalised."""
-    return [text for text in of_kinds(model, model.texts, USER_DEFINED) if text]
+    return [text for index in indices_of(model, USER_DEFINED) if (text := model.texts[index])]
 
 
 def longest_of(texts: Sequence[str]) -> re.Pattern[str] | None:

@@ -143,10 +143,38 @@ EXPORTED int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *f
 EXPORTED int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, const uint8_t *frequencies,
                                  int64_t max_code, uint8_t *stream, int64_t max_size);
 /* Reads the leading pieces of a SentencePiece model of `size` bytes, up to the first that is not a text, a score and perhaps
- * a kind in lengths of one byte; returns the bytes that they take. Each array has room for `size` bytes. `texts`: each text
- * ends with a zero. `scores`: F32, little-endian. */
-EXPORTED int64_t engine_read_pieces(const uint8_t *content, int64_t size, uint8_t *texts, int64_t *texts_size,
+ * a kind in lengths of one byte; returns the bytes that they take. `texts` has room for `size` bytes; each text begins at one
+ * of `starts` [count + 1], and ends with a zero. `scores`: F32, little-endian. */
+EXPORTED int64_t engine_read_pieces(const uint8_t *content, int64_t size, uint8_t *texts, int32_t *starts,
                                     uint8_t *scores, uint8_t *kinds, int64_t *count);
+
+/* The pieces of a SentencePiece model, by their texts. */
+typedef struct {
+    int64_t count;
+    const uint8_t *texts;      /* each ends with a zero */
+    const int32_t *starts;     /* [count + 1], where each text begins */
+    const uint8_t *kinds;      /* as SentencePiece numbers them */
+    const float *scores;       /* [count] */
+    const double *wide_scores; /* [count], used instead unless NULL */
+    double unknown_penalty;    /* how much lower than `min_score` a character without a piece scores */
+    int64_t num_slots;         /* a power of two, at least twice `count` */
+    int32_t *slots;            /* zeros */
+    /* what `engine_index_pieces` fills in, of the pieces that text is cut into: */
+    int64_t longest;          /* characters */
+    int64_t has_inner_spaces; /* whether one has a space after its beginning, or a zero */
+    double min_score;         /* of normal pieces */
+    int64_t num_distinct;     /* different texts, of all pieces */
+} pieces_t;
+
+/* Fills in the slots, in which the functions below look up texts. Of equal texts, the last one that text is cut into counts.
+ * Returns 0 or REFUSED. */
+EXPORTED int engine_index_pieces(pieces_t *pieces);
+/* Returns the index of the piece of any kind with this text, or -1. */
+EXPORTED int64_t engine_find_piece(const pieces_t *pieces, const uint8_t *text, int64_t size);
+/* Cuts a text in UTF-8 into the pieces with the largest sum of scores (Viterbi). Fills in the length of each in characters,
+ * and its index, -1 if it is unknown; returns how many there are, or NO_MEMORY. */
+EXPORTED int64_t engine_segment(const pieces_t *pieces, const uint8_t *text, int64_t size, int32_t *lengths,
+                                int32_t *indices);
 /* The number of values of any type but CODES that are infinite or NaN. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 /* A checksum of `size` bytes, for finding damage: every change within eight bytes of them changes it. */

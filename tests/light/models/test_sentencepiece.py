@@ -3,12 +3,13 @@
 import json
 import random
 import struct
+from array import array
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
 
-from capsule_mt.engine.library import read_pieces
+from capsule_mt.engine.library import PieceTable, read_pieces
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.piece_tokenizer import Pieces, tokenizer_json
 from capsule_mt.models.sentencepiece import (
@@ -17,6 +18,7 @@ from capsule_mt.models.sentencepiece import (
     NORMAL,
     UNKNOWN,
     USER_DEFINED,
+    PieceTexts,
     SentencePieceEncoder,
     SentencePieceModel,
     joined_pieces,
@@ -186,7 +188,7 @@ def test_what_a_file_says(tmp_path):
     file = train(tmp_path / "one.spm", byte_fallback=True, vocab_size=320, user_defined_symbols="__mark__")
     processor = library.SentencePieceProcessor(str(file))
     model = read_sentencepiece(file)
-    assert model.texts == processor.id_to_piece(list(range(len(processor))))
+    assert list(model.texts) == processor.id_to_piece(list(range(len(processor))))
     assert list(model.scores) == processor.get_score(list(range(len(processor))))
     assert set(model.kinds) == {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE}
     assert (model.model_type, model.byte_fallback, model.add_dummy_prefix) == ("unigram", True, True)
@@ -213,7 +215,7 @@ def test_pieces_of_every_layout(text, tmp_path):
             file.write_bytes(content)
             model = read_sentencepiece(file)
             numbers = list(range(len(processor)))
-            assert model.texts == [processor.id_to_piece(number) for number in numbers]
+            assert list(model.texts) == [processor.id_to_piece(number) for number in numbers]
             assert list(model.scores) == [processor.get_score(number) for number in numbers]
             *_, read = read_pieces(content)
             assert read == (end + len(field(1, piece)) if len(piece) < 128 else offset)
@@ -237,10 +239,48 @@ def test_pieces_that_are_cut_off_anywhere(tmp_path):
     content = train(tmp_path / "one.spm").read_bytes()
     whole = read_sentencepiece(tmp_path / "one.spm")
     for size in range(200):
-        texts, scores, kinds, offset = read_pieces(content[:size])
+        content_of_texts, starts, scores, kinds, offset = read_pieces(content[:size])
+        texts = list(PieceTexts(content_of_texts, starts))
         assert offset <= size
         assert (texts, list(scores)) == (whole.texts[: len(texts)], list(whole.scores[: len(texts)]))
         assert kinds == whole.kinds[: len(texts)]
+
+
+def test_texts_that_no_file_has():
+    """Pieces from damaged texts to empty ones, in a table of two pieces."""
+    table = PieceTable(
+        bytearray(b"a\0ab\0"), array("i", [0, 2, 5]), bytearray([1, 1]), array("f", [-1, -1]), None, 10.0
+    )
+    for text, lengths, indices in (
+        ("", [], []),
+        ("aba", [2, 1], [1, 0]),
+        ("a\0b", [1, 1, 1], [0, -1, -1]),
+        ("\ud800a\U0001f600", [1, 1, 1], [-1, 0, -1]),
+    ):
+        assert [list(numbers) for numbers in table.segment(text)] == [lengths, indices]
+    assert [table.find(text) for text in ("a", "ab", "b", "", "a\0", "\ud800")] == [0, 1, None, None, None, None]
+
+
+def test_texts_whose_hashes_are_similar_are_refused(tmp_path):
+    """Looking each of them up among all others would take hours."""
+    texts, number = [], 0
+    while len(texts) < 1400:  # in 4,096 slots, of which these begin in the first 256
+        number += 1
+        value = 0xCBF29CE484222325
+        for byte in str(number).encode():
+            value = (value ^ byte) * 0x100000001B3 & 2**64 - 1
+        if (value ^ value >> 32) % 4096 < 256:
+            texts.append(str(number))
+    file = tmp_path / "one.spm"
+    unknown = field(1, field(1, b"<unk>") + b"\x15" + struct.pack("<f", 0) + b"\x18\x02")
+    pieces = [field(1, field(1, text.encode()) + b"\x15" + struct.pack("<f", -1.5)) for text in texts]
+    file.write_bytes(unknown + b"".join(pieces))
+    with pytest.raises(
+        CheckpointError, match=r"one\.spm: the native engine refused: too many pieces .* similar hashes"
+    ):
+        SentencePieceEncoder(read_sentencepiece(file))
+    file.write_bytes(unknown + b"".join(pieces[:900]))
+    assert SentencePieceEncoder(read_sentencepiece(file)).encode(texts[0])[0] == ["\u2581", texts[0]]
 
 
 def test_damaged_files(tmp_path):
