@@ -6,7 +6,7 @@
 import { ENTITY, withoutEntities } from "./entities.js";
 import {
   ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, HEADLINE, LOG_RANK_OF_UNKNOWN, MAX_FROM_NEIGHBOUR, MAX_MARGIN_OF_WORDS, MAX_SHORT_WORD,
-  MIN_CAPITALS, MIN_CAPITAL_SHARE,
+  EMPHASIS_TAGS, MAX_MARGIN_OF_EMPHASIS, MIN_CAPITALS, MIN_CAPITAL_SHARE, MIN_EMPHASISED_UNKNOWN,
   MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LOWERCASE_WORDS, MIN_TITLE_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
   SHORT_TITLE_WORD, LOWERCASE, TITLE,
 } from "./interface.js";
@@ -73,6 +73,31 @@ export function inSentenceCase(text, vocabulary, rules) {
     return result.text;
   });
   return { text: output, lines };
+}
+
+/** Return a text with its words in CAPITALS in lowercase, and these words; abbreviations, and lines of another case, stay. */
+export function withoutEmphasis({ text, lines }, vocabulary, dotlessI) {
+  if (!/\p{Lu}{2}/u.test(text)) return { text, lines };
+  const { shadow, words } = wordsOutsideItems(text);
+  const starts = new Set(lastLetters(MAY_START, shadow).map(({ start }) => start));
+  const emphasised = words.filter(({ text: word, start }) => (
+    isUpper(word) && !lines.some((line) => line.start <= start && start < line.end) && isEmphasised(word, vocabulary, dotlessI)));
+  return { lines, emphasised, text: withWords(text, emphasised, (word, index, { start }) => {
+    const lowered = lowercased(word, dotlessI);
+    return starts.has(start) || nameMargin(word, vocabulary, dotlessI) > NAME_MARGIN ? capitalised(lowered, dotlessI) : lowered;
+  }) };
+}
+
+/** Whether a word in capitals is hardly an abbreviation. */
+function isEmphasised(word, vocabulary, dotlessI) {
+  const lowered = lowercased(word, dotlessI);
+  if (word.length < 2 || lowered.length > word.length || abbreviationMargin(lowered, vocabulary, dotlessI) > MAX_MARGIN_OF_EMPHASIS) return false;
+  return word.length >= MIN_EMPHASISED_UNKNOWN || [lowered, capitalised(lowered, dotlessI)].some((form) => vocabulary.hasPiece(form));
+}
+
+/** Return a translation with capitals instead of the tags around what is in capitals in the source. */
+export function withEmphasis(translation, dotlessI) {
+  return translation.replace(new RegExp(EMPHASIS_TAGS.join("(.*?)"), "gs"), (_, emphasised) => withCapitals(emphasised, dotlessI));
 }
 
 /** Return a translation in the case of its source, letter for letter. */

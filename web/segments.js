@@ -1,6 +1,6 @@
 // Texts, the pieces they are translated in, and how translations are joined. It follows text/segments.py.
 
-import { inSentenceCase } from "./casing.js";
+import { inSentenceCase, withoutEmphasis } from "./casing.js";
 import { isAround, lacksFullStop, markOf, withoutBrackets } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./typography.js";
 import { BLOCK_BREAK, MAX_WORD, PATTERNS } from "./interface.js";
@@ -68,9 +68,10 @@ export class Segmenter {
       foreign.push([start, start + word.length]);
       return "\n".repeat(word.length);
     });
-    const cased = copies ? inSentenceCase(this.#withSigns(shortened), this.vocabulary, this.rules) : { text: shortened, lines: [] };
+    const cased = copies ? withoutEmphasis(inSentenceCase(this.#withSigns(shortened), this.vocabulary, this.rules), this.vocabulary, this.rules.dotless_i)
+      : { text: shortened, lines: [] };
     const itemPattern = isForced ? TAGS : ITEMS;
-    const source = masked(cased.text, this.vocabulary, copies || isForced ? itemsOf(cased.text, itemPattern) : []);
+    const source = masked(cased.text, this.vocabulary, copies || isForced ? itemsOf(cased.text, itemPattern) : [], cased.emphasised);
     const document = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const cuts = gluedCuts(source);
     for (const sentence of cutAt(cuts, this.#sentences(source, splits, isForced))) {

@@ -1,7 +1,7 @@
 // `Translator`: from texts to translations, and to what these leave out.
 
 import { linksOf, numberedLinks } from "./alignment.js";
-import { capitalised, restoredCase } from "./casing.js";
+import { capitalised, restoredCase, withEmphasis } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
@@ -189,7 +189,8 @@ export class Translator {
     const { source, ids, offsets, hypothesis, ending, sourceCase, isLabel } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
     const bare = restored(source, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis));
-    const numbered = copies ? withCopiedNumbers(bare, source.text, this.segmenter.numbers) : bare;
+    const emphasised = withEmphasis(bare, dotlessI);
+    const numbered = copies ? withCopiedNumbers(emphasised, source.text, this.segmenter.numbers) : emphasised;
     const text = isLabel ? asLabel(numbered, source.userText, dotlessI) : withCapital(piece, numbered, dotlessI);
     const ended = ending === null ? text : withEnding(text, ending);
     const quoted = withQuotes(ended, typographicQuotesOf(source), quotes);

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from capsule_mt.text.capitals import capital, has_dotless_i, lowered, raised, with_capitals, without_capitals
 from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.entities import ENTITY, has_entities
-from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
+from capsule_mt.text.keeping import COPIED_KINDS, EMPHASIS_TAGS, Item, parts_of
 from capsule_mt.text.normal import INVISIBLE, LOG_RANK_OF_UNKNOWN, Vocabulary
 from capsule_mt.text.sentences import Span, split_sentences
 
@@ -42,13 +42,21 @@ ABBREVIATION_MARGIN, ABBREVIATION_LENGTHS = 1.0, range(2, 5)
 # the sum of a short text's margins: of words of two to six letters in FLORES and Tatoeba, half of them held out, it
 # takes 92 % for words, and 10 % of the abbreviations
 MAX_MARGIN_OF_WORDS = -5.0
+# a word in capitals among others is read in lowercase below this margin, unless it may be an abbreviation that the
+# vocabulary lacks; of FLORES' and Tatoeba's 80 abbreviations, it takes one
+MAX_MARGIN_OF_EMPHASIS, MIN_EMPHASISED_UNKNOWN = -8.5, 6
+IN_CAPITALS = re.compile(r"[^\W\d_a-z\xdf-\xff]{2}")  # a fast check
 
 
 class CasedText(NamedTuple):
-    """A text in sentence case, letter for letter, and the lines of the user's text that have another case."""
+    """A text in sentence case, letter for letter, and the lines of the user's text that have another case.
+
+    emphasised: words in CAPITALS among other words, as in "do NOT press".
+    """
 
     text: str
     lines: tuple[tuple[Span, str], ...] = ()
+    emphasised: tuple[Span, ...] = ()
 
     def case_at(self, offset: int) -> str | None:
         """Return the case of the user's line at an offset, such as CAPITALS; `None` for sentence case."""
@@ -78,6 +86,40 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
     return CasedText("".join([*written, text[end:]]), tuple(lines))
 
 
+def without_emphasis(cased: CasedText, vocabulary: Vocabulary, language: str | None = None) -> CasedText:
+    """Return a text with its words in CAPITALS in lowercase, letter for letter, and their spans.
+
+    Abbreviations, and lines of another case, stay as they are.
+    """
+    if IN_CAPITALS.search(cased.text) is None:
+        return cased
+    dotless_i = has_dotless_i(language)
+    words = _words_outside_items(cased.text)
+    letters, spans = list(cased.text), []
+    starts = {match.end() - 1 for match in MAY_START.finditer(words[0].string)} if words else set()
+    for word in words:
+        text, span = word[0], Span(*word.span())
+        is_in_sentence = cased.case_at(span.start) is None
+        if not (text.isupper() and is_in_sentence and _is_emphasised(text, vocabulary, dotless_i)):
+            continue
+        lowercase = lowered(text, dotless_i)
+        if span.start in starts or _name_margin(text, vocabulary, dotless_i) > NAME_MARGIN:
+            lowercase = text[0] + lowercase[1:]
+        if len(lowercase) == len(text):
+            letters[span.start : span.end] = lowercase
+            spans.append(span)
+    return cased._replace(text="".join(letters), emphasised=tuple(spans))
+
+
+def _is_emphasised(word: str, vocabulary: Vocabulary, dotless_i: bool) -> bool:
+    """Whether a word in capitals is hardly an abbreviation."""
+    lowercase = lowered(word, dotless_i)
+    if len(word) < 2 or _abbreviation_margin(lowercase, vocabulary, dotless_i) > MAX_MARGIN_OF_EMPHASIS:
+        return False
+    forms = (lowercase, capital(lowercase[0], dotless_i) + lowercase[1:])
+    return len(word) >= MIN_EMPHASISED_UNKNOWN or any(map(vocabulary.has_piece, forms))
+
+
 def restored_case(translation: str, case: str | None, vocabulary: Vocabulary, language: str | None = None) -> str:
     """Return a translation into a language in the case of its source, letter for letter."""
     if case == CAPITALS:
@@ -87,6 +129,15 @@ def restored_case(translation: str, case: str | None, vocabulary: Vocabulary, la
     if case == LOWERCASE:
         return _with_lowercase_start(translation, vocabulary, has_dotless_i(language))
     return translation
+
+
+def with_emphasis(translation: str, language: str | None = None) -> str:
+    """Return a translation with capitals instead of the tags around what is in capitals in the source."""
+    opening, closing = EMPHASIS_TAGS
+    if opening not in translation:
+        return translation
+    dotless_i = has_dotless_i(language)
+    return re.sub(f"(?s){opening}(.*?){closing}", lambda match: with_capitals(match[1], dotless_i), translation)
 
 
 def _may_have_other_case(line: str) -> bool:

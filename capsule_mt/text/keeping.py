@@ -80,6 +80,7 @@ BLOCK_TAG = (
     r"(?i)</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b"
 )
 BLOCK_BREAK = "\x1e"
+EMPHASIS_TAGS = "<in-capitals>", "</in-capitals>"  # not of the user's: around words in capitals, as in "do NOT press"
 # frequent in training data: models copy them reliably, and translate the words around them well
 STAND_INS = {
     "name": ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria"),
@@ -536,11 +537,18 @@ class Masked:
         return item_spans, foreign_items
 
 
-def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabulary: Vocabulary | None = None) -> Masked:
+def masked(
+    text: str,
+    kinds: Sequence[str] = (),
+    copies: bool = False,
+    vocabulary: Vocabulary | None = None,
+    emphasised: Sequence[Span] = (),
+) -> Masked:
     """Return a text as the model reads it if items of these kinds are kept.
 
     copies: keep the `COPIED_KINDS`, too.
     vocabulary: bring what is not kept into its normal form.
+    emphasised: words in tags whose translations `casing` puts into capitals.
     """
     parts = parts_of(text, kinds)
     may_have_items = may_have_non_words(text) or (not text.isascii() and re.search(EMOJI, text) is not None)
@@ -553,14 +561,22 @@ def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabular
         return Masked(with_spans(parts) or [("", Span(0, 0))], kinds)
     items = [(part, span) for part, span in with_spans(parts) if isinstance(part, Item)]
     normal = vocabulary.normal_form(text, [span for _, span in items])
-    if normal.text != text:
-        parts, start = [], 0
-        for item, span in items:
-            item_start = normal.offset(span.start)
-            parts += [normal.text[start:item_start], item]
-            start = item_start + len(item)
-        parts = [part for part in (*parts, normal.text[start:]) if part]
-    return Masked(with_spans(parts) or [("", Span(0, 0))], kinds, normal=normal)
+    if normal.text == text and not emphasised:
+        return Masked(with_spans(parts) or [("", Span(0, 0))], kinds, normal=normal)
+    for start, end in emphasised:
+        items += [
+            (Item(EMPHASIS_TAGS[0], "tags"), Span(start, start)),
+            (Item(EMPHASIS_TAGS[1], "tags"), Span(end, end)),
+        ]
+        kinds = (*dict.fromkeys((*kinds, "tags")),)
+    spans, start = list[Part](), 0
+    for item, span in sorted(items, key=lambda part: part[1]):
+        item_start = normal.offset(span.start)
+        spans.append((normal.text[start:item_start], Span(start, item_start)))
+        start = item_start + span.end - span.start
+        spans.append((item, Span(item_start, start)))
+    spans.append((normal.text[start:], Span(start, len(normal.text))))
+    return Masked([part for part in spans if part[0]] or [("", Span(0, 0))], kinds, normal=normal)
 
 
 _NUMBER = r"\d(?:[\d.,'\u2019\xa0\u202f]*\d)?"

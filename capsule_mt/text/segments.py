@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.messages import shown, warn, warn_once, with_unit
-from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
+from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case, without_emphasis
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import MARKS_AT_END, is_around, label_in, lacks_full_stop, mark_of, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
@@ -160,8 +160,11 @@ class Segmenter(NamedTuple):
             readable = with_grouping(readable, rules.grouping, vocabulary)
             if (forms := number_forms(self.src_lang, self.tgt_lang)) is not None:
                 readable = with_target_signs(readable, forms, vocabulary)
-        cased = in_sentence_case(readable, vocabulary, self.src_lang) if self.copies else CasedText(readable)
-        source = masked(cased.text, self.keep, self.copies, vocabulary)
+        cased = CasedText(readable)
+        if self.copies:
+            cased = in_sentence_case(readable, vocabulary, self.src_lang)
+            cased = without_emphasis(cased, vocabulary, self.src_lang)
+        source = masked(cased.text, self.keep, self.copies, vocabulary, cased.emphasised)
         text_language = self._language_of(source.text)
         cuts = _glued_cuts(source) if self.copies else ()
         for start, end in _cut_at(cuts, self._sentences(source)):

@@ -6,7 +6,7 @@ from functools import partial
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
 from capsule_mt.text.capitals import capital, has_dotless_i
-from capsule_mt.text.casing import restored_case
+from capsule_mt.text.casing import restored_case, with_emphasis
 from capsule_mt.text.edges import as_label, with_ending
 from capsule_mt.text.entities import with_entities
 from capsule_mt.text.normal import vocabulary_of
@@ -91,6 +91,7 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
 
         pair = (piece.ids, hypothesis)
         text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
+        text = with_emphasis(text, plan.languages[1])
     converts_numbers = plan.options.copy and "numbers" not in plan.options.keep
     if piece.source is not None and converts_numbers and (forms := number_forms(*plan.languages)) is not None:
         text = with_copied_numbers(text, piece.source.text, forms)

@@ -42,6 +42,7 @@ CASING = (
     *("CAPITALS", "TITLE", "HEADLINE", "LOWERCASE", "MIN_LOWERCASE_WORDS", "MIN_TITLE_WORDS", "MAX_SHORT_WORD"),
     *("MIN_CAPITAL_SHARE", "MIN_KNOWN_SHARE", "MIN_KNOWN_IN_TITLE", "MIN_KNOWN_IN_HEADLINE", "SHORT_TITLE_WORD"),
     *("NAME_MARGIN", "NEIGHBOUR_SHARE", "MAX_FROM_NEIGHBOUR", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
+    *("MAX_MARGIN_OF_EMPHASIS", "MIN_EMPHASISED_UNKNOWN"),
 )
 CHECKS = ("KEPT_KINDS", "HALF", "MAX_SMALL_NUMBER", "MAX_INTEGER", "ROMAN_VALUES", "MIN_UNTRANSLATED", "MIN_DOUBLED")
 # The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
@@ -215,6 +216,7 @@ def constants() -> dict[str, Any]:
         "ARROW_STAND_IN": keeping.ARROW_STAND_IN,
         "AROUND_ITEMS": keeping.AROUND_ITEMS,
         "BLOCK_BREAK": keeping.BLOCK_BREAK,
+        "EMPHASIS_TAGS": keeping.EMPHASIS_TAGS,
         "MAX_NUMBER": keeping.MAX_NUMBER,
         "MARK_MARGIN": restoring.MARK_MARGIN,
         "MIN_SHARE": alignment.MIN_SHARE,

@@ -6,13 +6,13 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.text.capitals import has_dotless_i
-from capsule_mt.text.casing import in_sentence_case, restored_case
+from capsule_mt.text.casing import in_sentence_case, restored_case, with_emphasis, without_emphasis
 from capsule_mt.text.edges import as_label
 from capsule_mt.text.normal import Vocabulary
 from tests.fixtures.vectors import vectors
 from tests.light.text.fakes import CharacterTokenizer
 
-VECTORS, DOTLESS_I = vectors("casing"), vectors("dotless_i")
+VECTORS, DOTLESS_I, EMPHASISED = vectors("casing"), vectors("dotless_i"), vectors("emphasised")
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
 
 
@@ -36,6 +36,40 @@ def test_what_the_model_reads(case, vocabulary):
 def test_translations_get_the_case_back(case, vocabulary):
     assert restored_case(case["text"], case["case"], vocabulary) == case["restored"]
     assert len(case["restored"]) == len(case["text"])
+
+
+@pytest.mark.parametrize("case", EMPHASISED["cases"], ids=repr)
+def test_words_in_capitals_among_others(case, vocabulary):
+    text = case["text"]
+    cased = without_emphasis(in_sentence_case(text, vocabulary, "en"), vocabulary, "en")
+    assert cased.text == case["read"]
+    assert len(cased.text) == len(text)
+    assert [text[start:end] for start, end in cased.emphasised] == case["words"]
+
+
+@pytest.mark.parametrize("case", EMPHASISED["translations"], ids=repr)
+def test_capitals_of_words_come_back(case):
+    assert with_emphasis(case["text"]) == case["written"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("The old man buys a RED hat in London.", "The old man buys a red hat in London."),
+        ("THE old MAN {name} buys a <b>RED</b> hat.", "The old man {name} buys a <b>red</b> hat."),
+    ],
+)
+def test_the_rest_of_a_sentence_with_a_word_in_capitals_stays(text, sentence):
+    model = Translator.from_pretrained(CHECKPOINTS / "capsule-marian-en-de")
+    translation = model(text, coverage=CoverageOptions(), alignment=True)
+    expected = model(sentence, coverage=CoverageOptions(), alignment=True)
+    assert translation.text.casefold() == expected.text.casefold()
+    assert "ROTEN" in translation.text
+    assert "kauft" in translation.text
+    assert translation.alignment == expected.alignment
+    assert [word.text for word in translation.coverage.words] == [
+        text[word.start : word.end] for word in expected.coverage.words
+    ]
 
 
 @pytest.mark.parametrize(

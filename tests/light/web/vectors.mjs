@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { runInThisContext } from "node:vm";
 import { linksOf, numberedLinks, restoredLinks } from "./alignment.js";
-import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./casing.js";
+import { inSentenceCase, restoredCase, withCapitals, withEmphasis, withoutCapitals, withoutEmphasis } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
@@ -189,6 +189,15 @@ answers.dotless_i = {
   translations: dotless.translations.map(({ text, language, case: sourceCase }) => (
     { text, language, case: sourceCase, restored: restoredCase(text, sourceCase, vocabularyWithDotlessI, typography[language].dotless_i) })),
   labels: dotless.labels.map(({ text, language }) => ({ text, language, restored: asLabel(text, "X", typography[language].dotless_i) })),
+};
+
+const emphasised = vectors("emphasised");
+answers.emphasised = {
+  cases: emphasised.cases.map(({ text }) => {
+    const cased = withoutEmphasis(inSentenceCase(text, casedVocabulary, rules.en), casedVocabulary);
+    return { text, read: cased.text, words: (cased.emphasised ?? []).map((word) => text.slice(word.start, word.end)) };
+  }),
+  translations: emphasised.translations.map(({ text }) => ({ text, written: withEmphasis(text) })),
 };
 
 const edges = vectors("edges");
