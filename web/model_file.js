@@ -1,27 +1,28 @@
 // A model as `capsule-mt convert --to web` writes it: a safetensors file, whose metadata say how to translate with it.
 
-const FORMAT = 4;
+const FORMAT = 5;
+const ARRAYS = { I32: Int32Array, F32: Float32Array };
 
 export class ModelFile {
-  /** model, tokenizers: what the metadata say. */
+  /** model, tokenizers: what the metadata say, with the contents of the tensors that `tokenizers` name. */
   constructor(bytes) {
     const damaged = new Error("the model is not a file of `capsule-mt convert --to web`, or it is cut off");
     if (bytes.byteLength < 8) throw damaged;
     const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
     if (length > bytes.byteLength - 8) throw damaged;
-    let header;
+    this.data = bytes.subarray(8 + length);
     try {
-      header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
-      this.model = JSON.parse(header.__metadata__.model);
-      this.tokenizers = JSON.parse(header.__metadata__.tokenizers);
+      this.header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+      this.model = JSON.parse(this.header.__metadata__.model);
     } catch {
       throw damaged;
     }
     if (this.model.format !== FORMAT) {
       throw new Error(`the model has the format ${this.model.format}, not ${FORMAT}: convert it again`);
     }
-    this.header = header;
-    this.data = bytes.subarray(8 + length);
+    this.tokenizers = JSON.parse(this.header.__metadata__.tokenizers, (key, value) => (
+      typeof value !== "string" ? value : key === "scores" ? this.numbers(value)
+        : key === "precompiled_charsmap" ? this.tensor(value).slice() : value));
   }
 
   /** Return the bytes of a tensor, or null. */
@@ -37,10 +38,10 @@ export class ModelFile {
     return this.header[name]?.dtype;
   }
 
-  /** Return the numbers of a tensor of whole numbers. */
+  /** Return the numbers of a tensor. */
   numbers(name) {
     const bytes = this.tensor(name).slice();
-    return this.header[name].dtype === "U16" ? new Uint16Array(bytes.buffer) : new Int32Array(bytes.buffer);
+    return new ARRAYS[this.type(name)](bytes.buffer);
   }
 
   /**
@@ -62,7 +63,7 @@ export class ModelFile {
 
   /** Return the largest magnitude of each row of a matrix. */
   #magnitudes(name, rows) {
-    const magnitudes = new Float32Array(this.tensor(`${name}.largest`).slice().buffer);
+    const magnitudes = this.numbers(`${name}.largest`);
     const runs = this.numbers(`${name}.runs`);
     const largest = runs.length === magnitudes.length ? new Float32Array(rows) : magnitudes;
     let row = 0;

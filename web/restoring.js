@@ -14,7 +14,7 @@ const isSpace = (text) => text !== "" && text.trim() === "";
 export const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /** Return the sums of the first 0, 1, ... of some numbers. */
-function sums(values) {
+export function sums(values) {
   let total = 0;
   return [0, ...values.map((value) => (total += value))];
 }

@@ -1,4 +1,5 @@
-// A tokenizer as tokenizer.json describes it, with the characters that each token stands for.
+// A tokenizer as tokenizer.json describes it, with the characters that each token stands for. In a model's file, `scores` are apart
+// from `vocab`, and `precompiled_charsmap` is not in base64.
 //
 // A text goes through a normaliser, is cut into words, and each word into pieces of the vocabulary. Offsets count
 // JavaScript's units of UTF-16. Of Hugging Face's tokenizers it knows the components that translation models have.
@@ -92,8 +93,7 @@ function prepended({ text, starts, ends }, prefix, standsForFirst) {
 
 /** SentencePiece's map: a double-array trie (darts-clone) of UTF-8 strings, then the replacement of each. */
 class CharacterMap {
-  constructor(base64) {
-    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  constructor(bytes) {
     const size = new DataView(bytes.buffer).getUint32(0, true);
     this.trie = new Uint32Array(bytes.slice(4, 4 + size).buffer);
     this.contents = bytes.subarray(4 + size);
@@ -214,10 +214,9 @@ function bytePairs({ vocab, merges, unk_token: unknown, byte_fallback: hasBytes,
 }
 
 /** Cut a word into the pieces whose log-probabilities have the largest sum. */
-function unigram({ vocab, unk_id: unknown, byte_fallback: hasBytes }) {
-  const tokens = new Map(vocab.map(([text], token) => [text, token]));
-  const scores = vocab.map(([, score]) => score);
-  const maxLength = Math.max(...vocab.map(([text]) => text.length));
+function unigram({ vocab, scores, unk_id: unknown, byte_fallback: hasBytes }) {
+  const tokens = new Map(vocab.map((text, token) => [text, token]));
+  const maxLength = Math.max(...vocab.map((text) => text.length));
   const unknownScore = Math.min(...scores) - UNKNOWN_PENALTY;
   const cut = (word) => {
     const best = Array(word.length + 1).fill(-Infinity);

@@ -13,7 +13,7 @@ import { asLabel, mostFrequent } from "./labels.js";
 import { withoutTags } from "./masked.js";
 import { ModelFile } from "./model_file.js";
 import { Vocabulary } from "./normal.js";
-import { restored } from "./restoring.js";
+import { restored, sums } from "./restoring.js";
 import { joinTranslations, Segmenter, withCopiedNumbers } from "./segments.js";
 import { Tokenizer } from "./tokenizer.js";
 
@@ -289,9 +289,12 @@ function mostReceived(ids, steps) {
   return ids.map((_, token) => Math.max(0, ...steps.map((step) => step[token])));
 }
 
-/** Return a function from a source to the tokens that it may become, ascending: see shortlist.py. */
-function shortlistOf(file, multiple) {
-  const [starts, tokens, frequent] = ["starts", "tokens", "frequent"].map((name) => file.numbers(`shortlist.${name}`));
+/** Return a function from a source to the tokens that it may become, ascending: see shortlist.py, and web/model_file.py. */
+export function shortlistOf(file, multiple) {
+  const [lengths, frequent] = ["lengths", "frequent"].map((name) => file.numbers(`shortlist.${name}`));
+  const starts = sums(lengths);
+  const size = starts.at(-1);
+  const differences = file.tensor("shortlist.differences").slice();
   const { vocabulary } = file.model.program;
   const { end } = file.model.tokens;
   return (source) => {
@@ -303,7 +306,11 @@ function shortlistOf(file, multiple) {
     };
     frequent.forEach(add);
     for (const token of new Set(source)) {
-      for (let index = starts[token]; index < starts[token + 1]; index++) add(tokens[index]);
+      let listed = 0;
+      for (let index = starts[token]; index < starts[token + 1]; index++) {
+        for (let byte = index, shift = 0; byte < differences.length; byte += size, shift += 8) listed += differences[byte] << shift;
+        add(listed);
+      }
     }
     for (let token = frequent.length; count % multiple && token < vocabulary; token++) add(token);
     if (end >= 0) add(end);

@@ -20,7 +20,7 @@ KEYWORDS = """
 GLOBALS = """
     Array ArrayBuffer BigInt DataView Error Float32Array Infinity Int32Array JSON Map Math Number Object Promise
     RangeError RegExp Set SharedArrayBuffer String TextDecoder TextEncoder TypeError URL Uint16Array Uint32Array
-    Uint8Array WebAssembly Worker atob document fetch globalThis parseInt process self
+    Uint8Array WebAssembly Worker document fetch globalThis parseInt process self
 """
 RESERVED = frozenset(f"{KEYWORDS} {GLOBALS}".split())
 TOKEN = re.compile(

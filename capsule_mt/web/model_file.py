@@ -1,13 +1,23 @@
 """A model as one file for the browser: its program in int8, its tokenizer, and how it translates.
 
 It is a safetensors file, which model_file.js reads. Its metadata has `model`, a JSON object with the program and the
-settings, and `tokenizers`, a list with tokenizer.json and, if each language has its own, target_tokenizer.json.
+settings, and `tokenizers`, a list with tokenizer.json and, if each language has its own, target_tokenizer.json. Some
+values are tensors, because gzip, by which servers send the file, then packs them better:
+
+- the scores of a Unigram tokenizer: `vocab` has its texts, and `scores` the name of a F32 tensor; or numbers, if these
+  are not of single precision.
+- SentencePiece's map of characters: `precompiled_charsmap` is the name of a U8 tensor, not base64.
+- a shortlist: `lengths`, I32, of each source token's list, and `differences`, U8 [bytes of a number, tokens]: of each
+  token from the one before in its ascending list, or from 0. First come the low bytes of all differences.
 """
 
+import base64
 import json
 import os
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import sub
 from typing import Any
 
 from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
@@ -17,14 +27,14 @@ from capsule_mt.models.coded import coded
 from capsule_mt.models.loading import load_model, open_checkpoint
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
-from capsule_mt.models.shortlist import NAMES, Shortlist
+from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.tokenizer import CLEAN_UP
 from capsule_mt.models.weights import write_safetensors
 from capsule_mt.options.table import offered
 from capsule_mt.translate.options import limit_of_checkpoint, search_options
 from capsule_mt.web.language import numbers_of, sentence_rules, typography_of, words_of_checks
 
-FORMAT = 4
+FORMAT = 5
 MODEL_FILE = "model.capsule"
 NamedTensors = Iterator[tuple[str, Tensor]]
 
@@ -59,7 +69,8 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
         "typography": typography_of(target),
         "numbers": numbers_of(source, target),
     }
-    tensors = dict([*_tensors(program), *_shortlist_tensors(model.shortlist)])
+    tensors = dict([*_tensors(program), *shortlist_tensors(model.shortlist)])
+    tokenizers = with_tensors(tokenizers, tensors)
     shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
     metadata = {"model": json.dumps(description), "tokenizers": json.dumps(tokenizers)}
     write_safetensors(file, shapes, lambda name: tensors[name].buffer, metadata)
@@ -134,11 +145,41 @@ def _concatenated(tensors: Sequence[Tensor]) -> Tensor:
     return Tensor(b"".join(bytes(tensor.buffer) for tensor in tensors), first.dtype, (rows, *first.shape[1:]))
 
 
-def _shortlist_tensors(shortlist: Any) -> NamedTensors:
-    if isinstance(shortlist, Shortlist):
-        for name in NAMES:
-            values: array[int] = getattr(shortlist, name)
-            yield f"shortlist.{name}", Tensor(values, {"H": "U16", "i": "I32"}[values.typecode], (len(values),))
+def shortlist_tensors(shortlist: Any) -> NamedTensors:
+    """Yield the tensors of a shortlist, if there is one: see above."""
+    if not isinstance(shortlist, Shortlist):
+        return
+    lengths, differences = array("i"), array("i")
+    for start, end in pairwise(shortlist.starts):
+        tokens = sorted(shortlist.tokens[start:end])
+        lengths.append(len(tokens))
+        differences.extend(map(sub, tokens, [0, *tokens]))
+    width = max(1, (max(differences, default=0).bit_length() + 7) // 8)
+    planes = (bytes(difference >> 8 * byte & 0xFF for difference in differences) for byte in range(width))
+    yield "shortlist.lengths", Tensor(lengths, "I32", (len(lengths),))
+    yield "shortlist.differences", Tensor(b"".join(planes), "U8", (width, len(differences)))
+    yield "shortlist.frequent", Tensor(shortlist.frequent, "I32", (len(shortlist.frequent),))
+
+
+def with_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return a value of a tokenizer.json with the names of tensors, which this adds to `tensors`: see above."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [with_tensors(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    name = f"tokenizers.{len(tensors)}"
+    if isinstance(value.get("precompiled_charsmap"), str):
+        content = base64.b64decode(value["precompiled_charsmap"])
+        tensors[name] = Tensor(content, "U8", (len(content),))
+        return {**value, "precompiled_charsmap": name}
+    if value.get("type") == "Unigram":
+        scores = [score for _, score in value["vocab"]]
+        numbers = array("f", scores)
+        is_single = list(numbers) == scores
+        if is_single:
+            tensors[name] = Tensor(numbers, "F32", (len(numbers),))
+        return {**value, "vocab": [text for text, _ in value["vocab"]], "scores": name if is_single else scores}
+    return {key: with_tensors(item, tensors) for key, item in value.items()}
 
 
 def _search(model: LoadedModel) -> dict[str, Any]:

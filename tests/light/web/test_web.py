@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from array import array
 from html.entities import html5
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from capsule_mt.commands import convert
 from capsule_mt.engine.library import TIER
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.models.coded import PARTS, decoded
+from capsule_mt.models.loading import load_model
+from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import SafetensorsFile
 from capsule_mt.options.table import offered
 from capsule_mt.text.entities import without_entities
@@ -34,7 +37,9 @@ from capsule_mt.web.language import (
     words_of_checks,
 )
 from capsule_mt.web.minify import minified, page_scripts, with_variables_for_fields
+from capsule_mt.web.model_file import shortlist_tensors, with_tensors
 from tests.fixtures.browser import click_word, open_page, readable, texts_of, violations
+from tests.fixtures.students import write_student
 from tests.fixtures.vectors import FOLDER as VECTORS
 from tests.fixtures.vectors import vectors
 from tests.light.engine.conftest import TIERS
@@ -96,6 +101,48 @@ def test_a_file_of_a_model(word_for_word, tmp_path):
         command(word_for_word, tmp_path / "other", "--to", "web")
 
 
+def test_shortlists_and_tokenizers_of_a_file(run_beside_modules, tmp_path):
+    folder = write_student(tmp_path / "student")
+    command(folder, tmp_path / "out", "--to", "web", "--languages", "en-pt")
+    model = load_model(folder, shortlist=True)
+    sources, texts = [[], [9, 20], [29, 0], [3, 4, 5]], ["the old man buys a red hat.", "x", ""]
+    actual = run_beside_modules(
+        "files", {"path": str(tmp_path / "out/model.capsule"), "sources": sources, "texts": texts}
+    )
+    assert actual["lists"] == [list(model.shortlist.of_source(source)) for source in sources]
+    assert actual["ids"] == [list(model.tokenizer.encode(text).ids) for text in texts]
+
+
+def test_differences_of_several_bytes():
+    lists = [[70_000, 3, 300], [], [255], [256, 256]]
+    shortlist = Shortlist.of_translations(dict(enumerate(lists)), [0, 1], (4, 70_001))
+    tensors = dict(shortlist_tensors(shortlist))
+    assert tensors["shortlist.lengths"].buffer.tolist() == [3, 0, 1, 2]
+    planes = tensors["shortlist.differences"]
+    assert planes.shape == (3, 6)
+    numbers = [int.from_bytes(planes.buffer[index::6], "little") for index in range(6)]
+    assert numbers == [3, 297, 69_700, 255, 256, 0]
+    assert dict(shortlist_tensors(Shortlist([0], [], [0], 5)))["shortlist.differences"].shape == (1, 0)
+
+
+def test_tensors_of_a_tokenizer():
+    vocab = [["a", -0.5], ["b", -1.25]]
+    tokenizer = {
+        "normalizer": {"normalizers": [{"type": "Precompiled", "precompiled_charsmap": "AQID"}]},
+        "added": [1],
+    }
+    tensors = {}
+    written = with_tensors([{**tokenizer, "model": {"type": "Unigram", "vocab": vocab}}], tensors)
+    (charsmap, scores) = (bytes(tensor.buffer) for tensor in tensors.values())
+    assert (charsmap, array("f", scores).tolist()) == (b"\1\2\3", [-0.5, -1.25])
+    names = list(tensors)
+    assert written[0]["normalizer"]["normalizers"][0]["precompiled_charsmap"] == names[0]
+    assert written[0]["model"] == {"type": "Unigram", "vocab": ["a", "b"], "scores": names[1]}
+    double = {"model": {"type": "Unigram", "vocab": [["a", 0.1]]}}
+    assert with_tensors(double, tensors)["model"]["scores"] == [0.1]
+    assert list(tensors) == names
+
+
 def test_a_site_needs_files_of_models(word_for_word, tmp_path):
     with pytest.raises(ValueError, match="is not a file of `capsule-mt convert --to web`"):
         site.write_site(tmp_path / "site", [word_for_word / "model.safetensors"])
@@ -115,7 +162,7 @@ def run_beside_modules(request, tmp_path_factory):
     """Run a script of this folder beside the modules of the package, or of the page, on a JSON value."""
     program = shutil.which("node") or pytest.skip("no node here")
     folder = tmp_path_factory.mktemp("scripts")
-    names = ["vectors", "steps"]
+    names = ["vectors", "steps", "files"]
     scripts = {name: Path(__file__).with_name(f"{name}.mjs").read_text(encoding="utf-8") for name in names}
     scripts |= site.sources()
     if request.param == "page":
@@ -539,7 +586,7 @@ def test_damaged_files(node, word_for_word, tmp_path):
         "no offsets": {"linears.0.layout": {**layout, "data_offsets": None}},
         "odd offsets": {"linears.0.layout": {**layout, "data_offsets": [0, 7]}},
         "no tokenizers": {"__metadata__": {**metadata, "tokenizers": "[]"}},
-        "half a model": {"__metadata__": {**metadata, "model": '{"format": 4}'}},
+        "half a model": {"__metadata__": {**metadata, "model": '{"format": 5}'}},
     }
     for name, change in changes.items():
         changed = json.dumps(header | change).encode()
