@@ -225,7 +225,7 @@ export function restored(source, offsets, ids, decode, align) {
   const expected = source.parts.filter(({ kind }) => kind && !UNKNOWN_KINDS.includes(kind));
   if (textsOf(itemsOf(written)) === textsOf(expected)) return written;
   // an item has merged with its neighbours into another item: set items apart
-  return edited(text, tags, edits.map((edit) => ({ ...edit, text: edit.text && ` ${edit.text} ` })));
+  return edited(text, tags, edits.map((edit) => ({ ...edit, text: edit.text && ` ${edit.text}${text[edit.end] === " " ? "" : " "}` })));
 }
 
 /** Insert tags at their offsets of a text, and replace spans; tags go first at the same offset. */

@@ -40,7 +40,7 @@ _GLUED_BEFORE = (
 )
 _GLUED_AFTER = (
     rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))"
-    r"|[%\xb0\xaa\xba\u2030+>]"
+    r"|[%\xb0\xaa\xba\xb2\xb3\u2030+>]"
     r"|[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
 )
 BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*"
@@ -60,11 +60,13 @@ NUMBER_PLACEHOLDER = (
     rf"|{_PRINTF_NAME}{PRINTF_FORMAT}[difuxXeg]"
     r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number\b[^{}]{0,80}\}|%n|%L\d+|\{#\}"
 )
-# code, but not from "don`t" to "can`t"; calls, members, commands of TeX, hashtags and @users, paths, identifiers
+# code, but not from "don`t" to "can`t"; calls, members, commands of TeX, hashtags and @users, paths, identifiers; a
+# unit such as "m\xb2" that begins a line, of which models make words
 CODE = (
     r"(?<![^\W\d_])(?<!`)`[^`\n]+`(?!`)|(?<!`)`[^`\s]+`(?![\w`])|(?<!`)(?:```[^`\n]+```|``(?=\S)[^`\n]*(?<=\S)``)(?!`)"
     r"|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+|\\[A-Za-z]+(?=\{)"
     r"|(?<![\w&])[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
+    r"|(?<![^\n])[ckm]?m[\xb2\xb3](?!\w)"
 )
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
 NON_WORD_SIGNS = (
@@ -84,6 +86,8 @@ NON_WORD_SIGNS = (
     "()",
     "*",
     "~~",
+    "m\xb2",
+    "m\xb3",
 )  # `NON_WORDS` matches only around these
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", checkboxes, a dash before a word with a capital, as in a dialogue

@@ -252,7 +252,12 @@ def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Call
     if not expected - restored_items and all(item.kind in NUMBER_KINDS for item in restored_items - expected):
         return written
     # an item has merged with its neighbours into another item: set items apart
-    return _edited(text, tags, [(span, f" {string} " if string else "") for span, string in edits])
+    separators = ["" if text[span.end : span.end + 1] == " " else " " for span, _ in edits]
+    edits = [
+        (span, f" {string}{separator}" if string else "")
+        for (span, string), separator in zip(edits, separators, strict=True)
+    ]
+    return _edited(text, tags, edits)
 
 
 def _edited(text: str, tags: list[tuple[int, str]], edits: list[tuple[Span, str]]) -> str:
