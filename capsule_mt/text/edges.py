@@ -21,7 +21,7 @@ MARKS_AT_END = (
     rf"(?=[{_CLOSING}]*\Z)"
 )
 MIN_WORDS = 4  # a shorter text without a full stop may be a label
-LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|[ \xa0\u202f]?:)?")
+LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|[,;]|[ \xa0\u202f]?:)?")
 MAX_LABEL = 64  # characters
 LABEL_END = r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)"
 # the lookbehind keeps a search from starting again inside a row of marks
@@ -54,8 +54,13 @@ def lacks_full_stop(sentence: str) -> bool:
 
 
 def label_in(text: str, sentence: Span) -> Span | None:
-    """Return the span of a label: the only word of a line, as in a menu; a colon or an ellipsis may follow it."""
+    """Return the span of a label: the only word of a line, as in a menu.
+
+    A colon, a semicolon, a comma or an ellipsis may follow it, and straight quotes may be around it.
+    """
     start = sentence.start
+    if sentence.end - start > 2 and text[start] in "\"'" and text[start] == text[sentence.end - 1]:
+        return label_in(text, Span(start + 1, sentence.end - 1))
     match = LABEL.match(text, start, min(sentence.end, start + MAX_LABEL))
     if match is None or match.end() < sentence.end:
         return None

@@ -252,7 +252,8 @@ answers.forced = {
 const labels = vectors("labels");
 answers.labels = {
   labels: labels.labels.map(({ text, label }) => {
-    const start = text.indexOf(label ?? text.split(" ", 1)[0]);
+    const word = text.indexOf(label ?? text.split(" ", 1)[0]);
+    const start = /["']/.test(text[word - 1]) ? word - 1 : word;
     const end = start + /^[^ \n]*/.exec(text.slice(start))[0].length;
     const span = labelIn(text, [start, end]);
     return { text, label: span && text.slice(...span) };
