@@ -2,7 +2,7 @@
 
 import { MIN_SHARE, MIN_SHARE_OF_BEST, PATTERNS } from "./interface.js";
 import { inPlainLetters } from "./normal.js";
-import { sum, targetEnds } from "./restoring.js";
+import { sumOf, targetEnds } from "./restoring.js";
 import { isMark, WORDS, wordsOf } from "./words.js";
 
 const SPLIT_WORDS = new RegExp(PATTERNS.SPLIT_WORDS, "gu");
@@ -15,7 +15,7 @@ const wordSpans = (text) => Array.from(text.matchAll(WORDS), ({ 0: word, index }
  */
 export function linksOf({ text, offsets, source, hypothesis: { ids } }, decode, rows, translation) {
   const output = decode(ids);
-  const totals = rows.map((row) => sum(row.map((share) => Math.max(share, 0))) || 1);
+  const totals = rows.map((row) => sumOf(row.map((share) => Math.max(share, 0))) || 1);
   const words = sourceWords(text, offsets, source);
   const ends = targetEnds(decode, ids);
   const links = wordSpans(output).flatMap((target) => {
@@ -24,7 +24,7 @@ export function linksOf({ text, offsets, source, hypothesis: { ids } }, decode, 
     // marks align with marks only: their attention says little
     const candidates = words.filter((word) => word.isMark === isTargetMark);
     const shares = candidates.map((word) =>
-      sum(tokens.map((token) => sum(word.tokens.map((index) => rows[token][index])) / totals[token])) / (tokens.length || 1));
+      sumOf(tokens.map((token) => sumOf(word.tokens.map((index) => rows[token][index])) / totals[token])) / (tokens.length || 1));
     const threshold = Math.max(MIN_SHARE, MIN_SHARE_OF_BEST * Math.max(0, ...shares));
     return candidates.filter((_, index) => shares[index] >= threshold).map(({ span }) => [span, target]);
   });
@@ -48,7 +48,7 @@ export function restoredLinks({ parts, items, form }, links, output, translation
   const texts = [output, translation].map(inPlainLetters);
   const [outputSpans, spans] = texts.map(wordSpans);
   const [outputWords, words] = [outputSpans, spans].map((list, side) => list.map((span) => texts[side].slice(...span)));
-  const moved = new Map(matches(outputWords, words).map(([from, to]) => [outputSpans[from].join(), spans[to]]));
+  const moved = new Map(equalPairs(outputWords, words).map(([from, to]) => [outputSpans[from].join(), spans[to]]));
   return [
     ...links.flatMap(([source, target]) => (moved.has(target.join()) ? [[source, moved.get(target.join())]] : [])),
     ...items.flatMap((index) => {
@@ -60,7 +60,7 @@ export function restoredLinks({ parts, items, form }, links, output, translation
 }
 
 /** Return the pairs of indices of equal words, in order, as Python's `difflib` matches them: the longest run first. */
-function matches(left, right, leftStart = 0, rightStart = 0) {
+function equalPairs(left, right, leftStart = 0, rightStart = 0) {
   let [length, leftBest, rightBest] = [0, 0, 0];
   let runs = [];
   left.forEach((word, i) => {
@@ -72,9 +72,9 @@ function matches(left, right, leftStart = 0, rightStart = 0) {
   if (!length) return [];
   const [leftEnd, rightEnd] = [leftBest + length, rightBest + length];
   return [
-    ...matches(left.slice(0, leftBest), right.slice(0, rightBest), leftStart, rightStart),
+    ...equalPairs(left.slice(0, leftBest), right.slice(0, rightBest), leftStart, rightStart),
     ...left.slice(leftBest, leftEnd).map((_, index) => [leftStart + leftBest + index, rightStart + rightBest + index]),
-    ...matches(left.slice(leftEnd), right.slice(rightEnd), leftStart + leftEnd, rightStart + rightEnd),
+    ...equalPairs(left.slice(leftEnd), right.slice(rightEnd), leftStart + leftEnd, rightStart + rightEnd),
   ];
 }
 

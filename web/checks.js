@@ -97,7 +97,7 @@ function trimmed(value) {
 const numbersIn = (text) => Array.from(text, (character) => DIGITS.get(character) ?? character).join("").match(NUMBER) ?? [];
 
 /** Join numbers that are the parts of a time or a date, as in "17:45" or "31/12/2026". */
-function joined(numbers, text) {
+function joinedNumbers(numbers, text) {
   const parts = (number) => number.split(/[:/-]/).join();
   const whole = new Map((text.match(/(?<![0-9])[0-9]+(?:[:/-][0-9]+){1,2}(?![0-9])/g) ?? []).map((number) => [parts(number), number]));
   const result = [];
@@ -124,8 +124,8 @@ function numberChecks(texts, words) {
   const hasLargeNumber = new RegExp(words.large_number, "iu").test(texts[0]);
   const isPart = (number) => hasLargeNumber && integerOf(number.replace(/[^\p{Nd}]/gu, "")) > MAX_SMALL_NUMBER;
   return [
-    ...joined(backward.remaining, texts[0]).map((number) => ["numbers", number, ""]),
-    ...joined(backward.missing.filter((number) => !isPart(number)), texts[1]).map((number) => ["numbers", "", number]),
+    ...joinedNumbers(backward.remaining, texts[0]).map((number) => ["numbers", number, ""]),
+    ...joinedNumbers(backward.missing.filter((number) => !isPart(number)), texts[1]).map((number) => ["numbers", "", number]),
   ];
 }
 

@@ -194,7 +194,7 @@ export class Engine {
       return {
         ids: Array.from({ length }, (_, index) => tokens[2 * (start + index)]),
         logProbs: Array.from(logProbs.subarray(start, start + length)),
-        attention: attention && rows(attention, start, length, width, source.length),
+        attention: attention && rowsOf(attention, start, length, width, source.length),
       };
     });
   }
@@ -221,7 +221,7 @@ export class Engine {
       end += length;
       return {
         logProbs: Array.from(logProbs.subarray(start, end)),
-        attention: attention && rows(attention, start, length, width, source.length),
+        attention: attention && rowsOf(attention, start, length, width, source.length),
       };
     });
   }
@@ -315,7 +315,7 @@ function int64s(values) {
 }
 
 /** Return rows of a matrix of `width` columns, cut to `count` columns. */
-const rows = (values, start, length, width, count) =>
+const rowsOf = (values, start, length, width, count) =>
   Array.from({ length }, (_, row) => values.slice((start + row) * width, (start + row) * width + count));
 
 /** Return operations, each a name and slots, as C reads them. */

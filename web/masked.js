@@ -11,7 +11,7 @@ const [AFTER_SIGN, RIGHT_SIDE] = [PATTERNS.AFTER_SIGN, PATTERNS.RIGHT_SIDE].map(
 const TAG_KINDS = ["tags", "emoji", "emphasis", "signs"]; // that the model does not read
 export const UNKNOWN_KINDS = ["unknown", "amounts", "signs", "arrows"]; // of what the vocabulary lacks
 const hasLetters = (text) => /\p{L}/u.test(text);
-const count = (part, text) => text.split(part).length - 1;
+const countOf = (part, text) => text.split(part).length - 1;
 const NUMBER_PLACEHOLDER = new RegExp(`^(?:${PATTERNS.NUMBER_PLACEHOLDER})$`, "u");
 const isNumberPlaceholder = ({ text, kind }) => kind === "placeholders" && NUMBER_PLACEHOLDER.test(text);
 const isTag = ({ kind }) => TAG_KINDS.includes(kind);
@@ -285,7 +285,7 @@ export class Masked {
     const { matches, foreignItems } = this.itemsIn(translation);
     const items = [...matches.values(), ...foreignItems].map(({ text }) => text).join("");
     const words = this.parts.map(({ text, kind }) => (kind ? "" : text)).join("");
-    const hasHalf = (sign) => count(sign, translation) - count(sign, items) > count(sign, words);
+    const hasHalf = (sign) => countOf(sign, translation) - countOf(sign, items) > countOf(sign, words);
     if (this.keeps && [..."%{}"].some(hasHalf)) return this.items;
     const standIns = [...this.standIns.values()];
     const leaks = (text) => countStandIn(text, translation) !== standIns.filter((standIn) => standIn === text).length;
@@ -354,6 +354,6 @@ function standInPattern(standIn) {
 
 /** Return how often a stand-in is in a text, also as a part of a word. */
 function countStandIn(standIn, text) {
-  if (hasLetters(standIn)) return count(standIn, text);
+  if (hasLetters(standIn)) return countOf(standIn, text);
   return text.match(new RegExp(`(?<!\\p{Nd})${standIn}(?!\\p{Nd})`, "gu"))?.length ?? 0;
 }

@@ -11,7 +11,7 @@ const WORD_CHARACTERS = /[\p{L}\p{N}_]+/gu;
 const isFree = ({ kind }) => kind === "numerals" || kind === "signs"; // a translation may have others than its source
 const isEmojiOrSign = ({ kind }) => kind === "emoji" || kind === "signs";
 const isSpace = (text) => text !== "" && text.trim() === "";
-export const sum = (values) => values.reduce((total, value) => total + value, 0);
+export const sumOf = (values) => values.reduce((total, value) => total + value, 0);
 
 /** Return the sums of the first 0, 1, ... of some numbers. */
 export function sums(values) {
@@ -40,7 +40,7 @@ class Alignment {
     const first = ends.filter((tokenEnd) => tokenEnd <= start).length;
     const stop = Math.min(ends.filter((tokenEnd) => tokenEnd < end).length + 1, ends.length);
     const [low, high] = source.map((offset) => this.centres.filter((centre) => centre < offset).length);
-    return sum(this.sums.slice(first, stop).map((row) => row[high] - row[low])) / Math.max(1, stop - first);
+    return sumOf(this.sums.slice(first, stop).map((row) => row[high] - row[low])) / Math.max(1, stop - first);
   }
 }
 
@@ -118,7 +118,7 @@ class Layout {
 
   /** Return by how much more each word attends to some spans of the source than to others. */
   #margins(inside, outside, markMargin = 0) {
-    const share = (word, spans) => sum(spans.map((span) => this.alignment.share(word, span)));
+    const share = (word, spans) => sumOf(spans.map((span) => this.alignment.share(word, span)));
     return this.words.map((word, index) => (this.isMark[index] ? markMargin : share(word, inside) - share(word, outside)));
   }
 

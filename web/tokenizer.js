@@ -70,13 +70,13 @@ const NORMALIZERS = {
   Precompiled: ({ precompiled_charsmap: map }) => new CharacterMap(map).normalizer(),
 };
 
-const unchanged = (text) => {
+const withOffsets = (text) => {
   const positions = Array.from({ length: text.length }, (_, position) => position);
   return { text, starts: positions, ends: positions.map((position) => position + 1) };
 };
 
-// as SentencePiece reads a text
-const plain = chained([
+/** Return a text, with offsets, as SentencePiece reads it. */
+const asInSentencePiece = chained([
   NORMALIZERS.NFKC(), byPattern(/(?!\s)[\p{Cc}\p{Cf}]/gu, () => ""), byPattern(/\s+/g, () => " "),
 ]);
 
@@ -335,7 +335,7 @@ export class Tokenizer {
 
   /** Return the tokens of a text, and the span [start, end] of each; null for a special token. */
   encode(text) {
-    const { normal, cuts } = this.cut({ normal: this.normalize(unchanged(text)), cuts: new Set([0]) });
+    const { normal, cuts } = this.cut({ normal: this.normalize(withOffsets(text)), cuts: new Set([0]) });
     const ids = [...this.before];
     const offsets = ids.map(() => null);
     const starts = [...cuts].filter((cut) => cut < normal.text.length).sort((left, right) => left - right);
@@ -361,10 +361,10 @@ export class Tokenizer {
 
   /** Return the span of each token in a translation, looked up after the previous token; null if it is not there. */
   offsetsIn(translation, ids) {
-    const { text, starts, ends } = plain(unchanged(translation));
+    const { text, starts, ends } = asInSentencePiece(withOffsets(translation));
     let [offset, missed] = [0, 0];
     return ids.map((token) => {
-      const { text: tokenText } = plain(unchanged(this.decode([token]).replaceAll("▁", " ").trim()));
+      const { text: tokenText } = asInSentencePiece(withOffsets(this.decode([token]).replaceAll("▁", " ").trim()));
       const first = text.slice(0, offset + tokenText.length + missed + 8).indexOf(tokenText, offset);
       if (tokenText === "" || first < 0) {
         missed += tokenText.length;

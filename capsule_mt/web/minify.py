@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from string import ascii_lowercase
+from typing import NamedTuple
 
 # the names of the language, and those of browsers and node that the package uses
 KEYWORDS = """
@@ -187,35 +189,28 @@ class _Names:
         for unit_uses in uses:
             all_uses.update({name: len(indices) for name, indices in unit_uses.items() if name in declared})
         private_uses = Counter(text for _, text in tokens if text.startswith("#"))
-        self.shared = dict(zip((name for name, _ in all_uses.most_common()), _short_names(()), strict=False))
+        self.shared = dict(zip(all_uses, _short_names(ascii_lowercase), strict=False))  # these are for local names
         self.shared |= {name: f"#{_short(index)}" for index, (name, _) in enumerate(private_uses.most_common())}
         scopes: list[list[range]] = [[] for _ in uses]
         for scope in _scopes(tokens, self.objects):
             scopes[self.units[scope.start]].append(scope)
         self.local = list(map(self._local_names, uses, scopes))
 
-    def _local_names(self, uses: Mapping[str, list[int]], scopes: list[range]) -> dict[str, str]:
-        """Return a short name for each local name of a unit; it differs from the shared names that the unit uses.
+    def _local_names(self, uses: Mapping[str, list[int]], scopes: list[range]) -> dict[int, str]:
+        """Return a short name for each token of a local name; it differs from the shared names that the unit uses.
 
         uses: for each name, the indices of its tokens.
         """
         shared = {self.shared[name] for name in uses if name in self.shared}
-        unit = range(len(self.tokens))
-        areas: dict[str, range] = {}  # the innermost scope with all uses of a name
-        for name, indices in uses.items():
-            if name not in self.shared:
-                around = (scope for scope in scopes if indices[0] in scope and indices[-1] in scope)
-                areas[name] = max(around, key=_start, default=unit)
-        names: dict[str, str] = {}
-        for name in sorted(areas, key=lambda name: -len(uses[name])):
-            conflicts = {
-                short
-                for named, short in names.items()
-                if any(index in areas[named] for index in uses[name])
-                and any(index in areas[name] for index in uses[named])
-            }
-            names[name] = next(_short_names(shared | conflicts))
-        return names
+        local_uses = (indices for name, indices in uses.items() if name not in self.shared)
+        variables = [
+            variable for indices in local_uses for variable in _variables(indices, range(len(self.tokens)), scopes)
+        ]
+        named: list[tuple[str, _Variable]] = []
+        for variable in sorted(variables, key=lambda variable: variable.uses[0]):
+            conflicts = {short for short, other in named if variable.is_seen_by(other) and other.is_seen_by(variable)}
+            named.append((next(_short_names(shared | conflicts)), variable))
+        return {index: short for short, variable in named for index in variable.uses}
 
     def _short_fields(self, public: Collection[str]) -> dict[str, str]:
         """Return short names for the fields and methods that the script defines and nothing else names."""
@@ -304,8 +299,8 @@ class _Names:
         return "variable"
 
     def shortened(self) -> Iterator[Token]:
-        for (kind, text), role, unit in zip(self.tokens, self.roles, self.units, strict=True):
-            short = self.shared.get(text) or self.local[unit].get(text, text)
+        for index, ((kind, text), role, unit) in enumerate(zip(self.tokens, self.roles, self.units, strict=True)):
+            short = self.shared.get(text) or self.local[unit].get(index, text)
             field = self.fields.get(text, text)
             if role == "both":
                 yield kind, f"{field}:{short}" if short != field else short
@@ -313,8 +308,33 @@ class _Names:
                 yield kind, field if role == "key" else short if role == "variable" else text
 
 
-def _start(scope: range) -> int:
-    return scope.start
+class _Variable(NamedTuple):
+    """A local variable: the scope that has all its uses, and the indices of its tokens."""
+
+    scope: range
+    uses: list[int]
+
+    def is_seen_by(self, other: "_Variable") -> bool:
+        """Whether the other variable is used in this one's scope."""
+        return any(index in self.scope for index in other.uses)
+
+
+def _variables(uses: list[int], scope: range, scopes: Sequence[range]) -> Iterator[_Variable]:
+    """Yield the variables of a name that a scope uses.
+
+    A declaration is a use. So if all uses are in inner scopes, each of these declares its own variable.
+    """
+    inner = [other for other in scopes if other != scope and scope.start <= other.start and other.stop <= scope.stop]
+    groups: dict[range | None, list[int]] = {}
+    for index in uses:
+        outermost = max((other for other in inner if index in other), key=len, default=None)
+        groups.setdefault(outermost, []).append(index)
+    if None in groups:
+        yield _Variable(scope, uses)
+        return
+    for group_scope, indices in groups.items():
+        if group_scope is not None:
+            yield from _variables(indices, group_scope, inner)
 
 
 def _scopes(tokens: list[Token], objects: Collection[int]) -> Iterator[range]:
@@ -371,7 +391,7 @@ def _short_names(used: Collection[str]) -> Iterator[str]:
 
 
 def _short(number: int) -> str:
-    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    letters = "etnrisouaflchpdvmgybwESxTNCkLAOMDPHBjFIqRUzWXVJKQGYZ"  # frequent ones first: gzip packs these best
     return letters[number % 52] + (_short(number // 52 - 1) if number >= 52 else "")
 
 
