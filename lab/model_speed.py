@@ -17,6 +17,7 @@ from hf_capsule_mt import (
     CapsuleMarianConfig,
     CapsuleMarianMTModel,
 )
+from hf_capsule_mt.commands.arguments import keep_freed_memory
 from lab.benchmark_tables import DECODING
 from lab.core_speed import core_runs
 from lab.lengths import generation
@@ -156,6 +157,7 @@ class ModelSpeed:
         return rows
 
     def train(self, names: list[str]) -> dict[str, Any]:
+        keep_freed_memory()  # as `capsule-mt train` does; routing frees and allocates most
         stock = self.training_step("stock")
         rows = {}
         for name in names:
