@@ -10,6 +10,7 @@ import pickletools
 import struct
 import zipfile
 from collections.abc import Iterator
+from io import BufferedReader
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
@@ -86,26 +87,26 @@ class PickledFile(SafetensorsFile):
 
     @staticmethod
     def _entries_of(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
-        if not os.path.isfile(file):
-            raise CheckpointError(f"{file}: no such file")
-        if not zipfile.is_zipfile(file):
-            with open_file(file) as stream:
+        with open_file(file) as stream:
+            if not zipfile.is_zipfile(stream):
+                stream.seek(0)
                 if stream.read(len(ZIP_SIGNATURE)) == ZIP_SIGNATURE:  # a zip file ends with its directory
                     raise CheckpointError(f"{file}: is cut off, or damaged")
-            raise UnsupportedModelError(
-                f"{file}: is not a zip file, as torch has written them since version 1.6; with transformers, load and "
-                "save the model to get model.safetensors"
-            )
-        try:
-            yield from _entries(file)
-        except CheckpointError:
-            raise
-        except DAMAGE as error:
-            raise CheckpointError(f"{file}: is damaged, or not a state dict of torch ({shown(str(error))})") from None
+                raise UnsupportedModelError(
+                    f"{file}: is not a zip file, as torch has written them since version 1.6; with transformers, load "
+                    "and save the model to get model.safetensors"
+                )
+            try:
+                yield from _entries(file, stream)
+            except CheckpointError:
+                raise
+            except DAMAGE as error:
+                message = f"{file}: is damaged, or not a state dict of torch ({shown(str(error))})"
+                raise CheckpointError(message) from None
 
 
-def _entries(file: str) -> Iterator[tuple[str, Entry]]:
-    with zipfile.ZipFile(file) as archive:
+def _entries(file: str, stream: BufferedReader) -> Iterator[tuple[str, Entry]]:
+    with zipfile.ZipFile(stream) as archive:
         members = {member.filename: member for member in archive.infolist()}
         (pickle_name,) = (name for name in members if name.endswith("data.pkl") and name.count("/") == 1)
         if members[pickle_name].file_size > MAX_HEADER_SIZE:
@@ -114,24 +115,17 @@ def _entries(file: str) -> Iterator[tuple[str, Entry]]:
             raise CheckpointError(f"{file}: its files are compressed, which torch does not do")
         state = _state_dict(file, archive.read(pickle_name))
     folder = pickle_name.removesuffix("data.pkl")
-    with open(file, "rb") as stream:
-        for name, tensor in state.items():
-            member = members.get(f"{folder}data/{tensor.storage.key}")
-            if member is None:
-                raise CheckpointError(
-                    f"{file}: `{name}` is in the storage {shown(tensor.storage.key)}, which it lacks"
-                )
-            stream.seek(member.header_offset)
-            header = stream.read(LOCAL_HEADER)
-            name_length, extra_length = struct.unpack("<HH", header[26:])
-            item_size = ITEM_SIZES[tensor.storage.dtype]
-            start, size = item_size * tensor.offset, item_size * math.prod(tensor.shape)
-            if start + size > member.file_size:
-                raise CheckpointError(f"{file}: `{name}` has {size} bytes from {start} on of {member.file_size}")
-            data = member.header_offset + LOCAL_HEADER + name_length + extra_length
-            if data + member.file_size > os.path.getsize(file):
-                raise CheckpointError(f"{file}: is cut off")
-            yield name, Entry(file, tensor.storage.dtype, tensor.shape, data + start, size)
+    for name, tensor in state.items():
+        member = members.get(f"{folder}data/{tensor.storage.key}")
+        if member is None:
+            raise CheckpointError(f"{file}: `{name}` is in the storage {shown(tensor.storage.key)}, which it lacks")
+        item_size = ITEM_SIZES[tensor.storage.dtype]
+        start, size = item_size * tensor.offset, item_size * math.prod(tensor.shape)
+        if start + size > member.file_size:
+            raise CheckpointError(f"{file}: `{name}` has {size} bytes from {start} on of {member.file_size}")
+        stream.seek(member.header_offset + LOCAL_HEADER - 4)
+        data = member.header_offset + LOCAL_HEADER + sum(struct.unpack("<HH", stream.read(4)))  # a name, and extras
+        yield name, Entry(file, tensor.storage.dtype, tensor.shape, data + start, size)
 
 
 def _state_dict(file: str, content: bytes) -> dict[str, _Tensor]:
