@@ -32,7 +32,7 @@ class FileTokenizer(ManyLanguages):
         config = read_tokenizer_config(folder)
         self._file = os.path.join(folder, TOKENIZER_FILE)
         splits = bool(config.get("split_special_tokens", False))
-        self._source = self._target = _load(os.path.join(folder, TOKENIZER_FILE), splits)
+        self._source = self._target = _load(self._file, splits)
         if os.path.lexists(target := os.path.join(folder, TARGET_TOKENIZER_FILE)):
             self._target = _load(target, splits)
         self.cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
