@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from capsule_mt.engine.program import Program, UnsupportedModelError
+from capsule_mt.engine.program import Program, Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.parts import TIED, Parts
 from capsule_mt.models.settings import Settings
@@ -51,8 +51,33 @@ def write_program(
         raise UnsupportedModelError("a quantised model (`quantization_config`) is not supported by the engine")
     module, function = writer
     write = getattr(import_module(f"capsule_mt.models.{module}"), function)
-    program, parts = write(Settings(config, origin), weights)
+    settings = Settings(config, origin)
+    program, parts = write(settings, weights)
     for name in weights:
         if name not in parts.used and not name.startswith(UNUSED):
             raise weights.problem(name, f"has `{name}`, which the configuration does not describe")
+    if settings.flag("tie_word_embeddings", True):
+        _check_tied(weights, parts)
     return program, parts
+
+
+def _check_tied(weights: Weights, parts: Parts) -> None:
+    """Refuse an embedding that is stored a second time with other numbers: transformers would not tie it."""
+    names = [f"{module}.weight" for module in TIED]
+    used_names = [name for name in names if name in parts.used]
+    for name in weights:
+        if name not in names or name in used_names:
+            continue
+        if not any(_are_equal(weights, name, used_name) for used_name in used_names):
+            raise weights.problem(
+                name,
+                f"`{name}` differs from `{used_names[0]}`, but the configuration ties them: set `tie_word_embeddings` "
+                "to false to use both",
+            )
+
+
+def _are_equal(weights: Weights, name: str, other_name: str) -> bool:
+    first, second = weights.read(name), weights.read(other_name)
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+        return False
+    return memoryview(first.buffer) == memoryview(second.buffer)

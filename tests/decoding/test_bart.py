@@ -140,6 +140,26 @@ def test_int8_folders_translate_as_the_model_that_wrote_them(model_type, tmp_pat
     assert hypotheses == [row[: len(ids)] for row, ids in zip(expected, hypotheses, strict=True)]
 
 
+@pytest.mark.parametrize("model_type", ["m2m_100", "bart"])
+def test_a_head_that_is_stored_beside_the_table_it_is_tied_to(model_type, tmp_path):
+    """transformers does not tie it if its numbers differ."""
+    model = build_bart(model_type, **SIZES)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.save_pretrained(tmp_path)
+    config = read_json(tmp_path / "config.json")
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    write_program(config, weights_in(str(tmp_path)))
+    state["lm_head.weight"][3, 5] += 1
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"`lm_head\.weight` differs from `model\.shared\.weight`, but the"):
+        write_program(config, weights_in(str(tmp_path)))
+    write_program({**config, "tie_word_embeddings": False}, weights_in(str(tmp_path)))
+    model.lm_head.weight = torch.nn.Parameter(state["lm_head.weight"])
+    with pytest.raises(UnsupportedModelError, match="differs from"):
+        strictly(model)
+
+
 def test_a_first_token_outside_of_the_vocabulary():
     with pytest.raises(ValueError, match=f"`forced_bos_token_id`: {VOCABULARY}, outside the vocabulary of 211"):
         strictly(build("m2m_100")).generate(torch.tensor([[5, 2]]), forced_bos_token_id=VOCABULARY)

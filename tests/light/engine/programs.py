@@ -2,6 +2,7 @@
 
 import random
 from array import array
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -58,12 +59,18 @@ class Weights:
         return Linear(outputs, inputs, lambda: (weight, bias))
 
 
+NOT_DRAWN = tensor([])
+
+
 class DrawnWeights(dict[str, Tensor]):
     """The weights of a model, each drawn when the writer says which shape it expects."""
 
     def __init__(self, seed: int) -> None:
-        super().__init__({"model.shared.weight": tensor([])})
+        super().__init__({"model.shared.weight": NOT_DRAWN})
         self.drawn = Weights(seed)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in super().__iter__() if self[name] is not NOT_DRAWN)
 
     def draw(self, name: str, shape: tuple[int, ...]) -> None:
         if name in self and self[name].shape == shape:
