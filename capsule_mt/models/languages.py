@@ -3,14 +3,14 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from capsule_mt.text.languages import LANGUAGES, TWO_LETTER_CODES
+from capsule_mt.text.languages import LANGUAGES, TRADITIONAL_CHINESE, TWO_LETTER_CODES
 from capsule_mt.text.tokenizer import Encoded
 
 # tokens of languages: "deu_Latn" of NLLB, "__de__" of M2M100, "de_DE" of mBART
 LANGUAGE_TOKEN = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__|[a-z]{2}_[A-Z]{2}")
 # the script that a language without one has, where a model knows several
 DEFAULT_SCRIPTS = {"zh": "hans", "ks": "arab", "kr": "latn"}
-CHINESE_SCRIPTS = {"cn": "hans", "sg": "hans", "tw": "hant", "hk": "hant"}  # by country
+CHINESE_SCRIPTS = {"cn": "hans", "sg": "hans", **dict.fromkeys(TRADITIONAL_CHINESE, "hant")}  # by country or script
 NUM_EXAMPLES = 5
 
 
