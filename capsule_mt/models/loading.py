@@ -1,9 +1,7 @@
 """From the folder of a checkpoint to a model that translates, without torch and transformers."""
 
-import glob
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +217,9 @@ def find_model(folder: str) -> "MarianFolder | None":
 
 def _models_inside(folder: str) -> str:
     """Return the part of an error that names the models in the folders of a folder; empty if there are none."""
+    import glob  # late: this is an error
+    import shlex
+
     from capsule_mt.models.from_marian import is_model_file
 
     models = {
@@ -248,6 +249,8 @@ def is_marian(folder: str | os.PathLike[str]) -> bool:
 
 def conversion_advice(folder: str) -> str:
     """Return what to do with a folder of Marian where a checkpoint is needed; an empty text for another folder."""
+    import shlex  # late: few folders need advice
+
     from capsule_mt.models.from_marian import has_model_file
 
     if is_ctranslate2(folder) or not has_model_file(folder):

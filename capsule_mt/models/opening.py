@@ -28,7 +28,17 @@ def check_name_or_folder(value: object, argument: str) -> None:
 
 
 def open_file(file: str | os.PathLike[str], max_size: int | None = None) -> BufferedReader:
-    """Open a file of a model for reading.
+    """Open a file of a model for reading, as `open_descriptor` does."""
+    descriptor = open_descriptor(file, max_size)
+    try:
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def open_descriptor(file: str | os.PathLike[str], max_size: int | None = None) -> int:
+    """Open a file of a model; return its descriptor, which the caller closes.
 
     Args:
         max_size: the largest size in bytes; by default any size.
@@ -51,7 +61,7 @@ def open_file(file: str | os.PathLike[str], max_size: int | None = None) -> Buff
             raise CheckpointError(f"{os.fspath(file)}: is not a regular file")
         if max_size is not None and status.st_size > max_size:
             raise CheckpointError(f"{os.fspath(file)}: has {status.st_size} bytes; at most {max_size} are read")
-        return open(descriptor, "rb")
+        return descriptor
     except BaseException:
         os.close(descriptor)
         raise

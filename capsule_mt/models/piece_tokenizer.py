@@ -12,7 +12,6 @@ from typing import Any
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.facts import PIECES_CHECKSUMS, file_checksum
-from capsule_mt.models.marian_yaml import read_vocabulary
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.sentencepiece import (
     BYTE,
@@ -105,6 +104,8 @@ class NumberedPieces:
     """
 
     def __init__(self, file: str, vocabulary_file: str) -> None:
+        from capsule_mt.models.marian_yaml import read_vocabulary  # late: other vocabularies have no such file
+
         self.encoder = SentencePieceEncoder(read_sentencepiece(file))
         numbers = read_vocabulary(vocabulary_file)
         for token in (END, UNKNOWN_TOKEN):

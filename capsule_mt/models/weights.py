@@ -15,7 +15,7 @@ from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.messages import shown
 from capsule_mt.models import tensors
 from capsule_mt.models.opening import CheckpointError as CheckpointError
-from capsule_mt.models.opening import open_file, read_file
+from capsule_mt.models.opening import open_descriptor, open_file, read_file
 
 WEIGHTS_FILE = "model.safetensors"
 INT8_FILE = "int8.safetensors"  # of a checkpoint in int8
@@ -23,6 +23,7 @@ SMALL_FILE = "small.safetensors"  # of a small checkpoint
 CODES_FILES = INT8_FILE, SMALL_FILE  # whose matrices are codes
 PICKLED_FILE = "pytorch_model.bin"
 INDEX_FILE = "model.safetensors.index.json"
+MIN_MAPPED_SIZE = 1 << 16  # bytes: reading a smaller tensor is faster than mapping it
 MAX_HEADER_SIZE = 100_000_000  # bytes, as safetensors allows
 FLOATING_TYPES = ("F64", "F32", "F16", "BF16")
 ITEM_SIZES = {
@@ -154,15 +155,19 @@ class SafetensorsFile:
     def content(self, name: str) -> "bytes | memoryview":
         """Return the bytes of a tensor of any type."""
         entry = self._entries[name]
-        with open_file(entry.file) as stream:
-            if os.fstat(stream.fileno()).st_size < entry.start + entry.size:
+        descriptor = open_descriptor(entry.file)  # not a stream: opening one for each tensor takes milliseconds
+        try:
+            if os.fstat(descriptor).st_size < entry.start + entry.size:
                 raise self.problem(name, "was cut off while it was read")
-            if not entry.size:
-                return b""
+            if entry.size < MIN_MAPPED_SIZE:
+                os.lseek(descriptor, entry.start, os.SEEK_SET)
+                return os.read(descriptor, entry.size)
             # one map for each tensor, so that its memory is freed with it
             padding = entry.start % mmap.ALLOCATIONGRANULARITY
             start, size = entry.start - padding, padding + entry.size
-            mapped = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ, offset=start)
+            mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=start)
+        finally:
+            os.close(descriptor)
         content = memoryview(mapped)[padding:]
         return content if entry.start % 8 == 0 else bytes(content)  # the engine reads aligned numbers only
 

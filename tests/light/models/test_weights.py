@@ -9,6 +9,7 @@ from array import array
 import pytest
 
 from capsule_mt.engine.library import checksum, widened
+from capsule_mt.models import weights
 from capsule_mt.models.facts import write_facts
 from capsule_mt.models.int8 import FORMAT, Int8File
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
@@ -163,8 +164,11 @@ def test_checksums(size):
         (b"\x01\x02\x7f\x00", [1.0, math.nan], r"`w\.largest` has 1 of 2 numbers that are not finite"),
     ],
 )
-@pytest.mark.parametrize("is_aligned", [True, False])  # a file that is aligned is mapped, not read
-def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message, is_aligned):
+@pytest.mark.parametrize("is_mapped", [True, False])
+@pytest.mark.parametrize("is_aligned", [True, False])  # a map that is not aligned is copied
+def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message, is_aligned, is_mapped, monkeypatch):
+    if is_mapped:
+        monkeypatch.setattr(weights, "MIN_MAPPED_SIZE", 0)
     file = tmp_path / "int8.safetensors"
     named = {"w.codes": ("I8", [2, 2], codes), "w.largest": ("F32", [2], array("f", largest).tobytes())}
     if is_aligned:
@@ -172,7 +176,7 @@ def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message, i
         write_safetensors(file, shapes, lambda name: named[name][2], {})
     else:
         write_tensors(file, named)
-    assert isinstance(SafetensorsFile(file).content("w.codes"), memoryview) == is_aligned
+    assert isinstance(SafetensorsFile(file).content("w.codes"), memoryview) == (is_mapped and is_aligned)
     write_facts(str(file), FORMAT)
     with pytest.raises(CheckpointError, match=message):
         Int8File(tmp_path).read("w")
