@@ -195,6 +195,12 @@ def test_an_option_of_another_program_gets_advice(program, option):
     assert f"unrecognized arguments: {option} 3; {OTHER_PROGRAMS_ADVICE[option]}\n" in complaint
 
 
+@pytest.mark.parametrize("option", ["--mini-batch", "--max_batch_size"])  # of Marian and of CTranslate2
+def test_a_batch_size_of_another_program_gets_advice(program, option):
+    complaint = program("translate", "en-pt", "a.txt", option, "16")[2]
+    assert f"unrecognized arguments: {option} 16; write `--batch-tokens N`, a number of tokens\n" in complaint
+
+
 # ---- extras
 
 
