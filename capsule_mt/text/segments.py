@@ -129,6 +129,7 @@ class Segmenter(NamedTuple):
     lists: the words that coverage treats specially.
     is_foreign: tells whether a line is in another language, and copied.
     joins_blocks: read a space for tags that end a sentence, such as <p>, if sentences are not split.
+    cut_warning: the warning of a source that was cut, with its tokens and those of them that remain.
     """
 
     tokenizer: Tokenizer
@@ -144,6 +145,7 @@ class Segmenter(NamedTuple):
     lists: WordLists = NO_LISTS
     is_foreign: Callable[[str], bool] | None = None
     joins_blocks: bool = False
+    cut_warning: str = "A source of {} tokens was cut to {} (`truncation`)."
 
     def document(self, text: str) -> Document:
         """Cut a text into pieces that fit; leave out pieces without a token of text, and unknown marks."""
@@ -394,7 +396,7 @@ class Segmenter(NamedTuple):
         if self.limit is None or length <= self.limit:
             return [(sentence, source, False)]
         if self.truncation:
-            warn(f"A source of {length} tokens was cut to {self.limit} (`truncation`).")
+            warn(self.cut_warning.format(length, self.limit))
             return [(sentence, self._truncated(source, self.limit), True)]
         if not self.split_sentences:
             raise ValueError(

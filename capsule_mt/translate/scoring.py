@@ -39,6 +39,10 @@ if TYPE_CHECKING:  # late: a call without coverage starts sooner
 
 # a text whose translation is scored is not split into sentences
 SCORED = TranslationOptions(split_sentences=False, truncation=True, copy=False)
+# warnings of what was cut, with its tokens and those of them that remain; a reverse model reads a pair the other way
+TARGET_WAS_CUT = "A given translation of {} tokens was cut to {}."
+REVERSE_SOURCE_WAS_CUT = "The reverse model cut a translation of {} tokens to {}."
+REVERSE_TARGET_WAS_CUT = "The reverse model cut a source of {} tokens to {}."
 Pair = tuple[Piece, Hypothesis]
 Result = TypeVar("Result")
 
@@ -324,6 +328,7 @@ class Scorer:
     ) -> "list[ForcedPair | None]":
         """Return a forced pass over each given translation, with the characters that its tokens stand for.
 
+        This model is another one's reverse: warnings name its texts as translations, and its translations as sources.
         The result for a blank text is `None`. Words beyond the model's limit do not have tokens.
 
         Args:
@@ -334,7 +339,8 @@ class Scorer:
         """
         from capsule_mt.coverage.verified import ForcedPair, information_of, offsets_of
 
-        documents, pairs = self._pairs(texts, translations, self._segmenter(SCORED))
+        segmenter = self._segmenter(SCORED)._replace(cut_warning=REVERSE_SOURCE_WAS_CUT)
+        documents, pairs = self._pairs(texts, translations, segmenter, cut_warning=REVERSE_TARGET_WAS_CUT)
         if with_head and self.calibration.head is None:
             raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
         readings = Readings(head=self.calibration.head if with_head else None)
@@ -370,7 +376,12 @@ class Scorer:
         return _by_text(documents, forced_pairs)
 
     def _pairs(
-        self, texts: Sequence[str], translations: Sequence[str], segmenter: Segmenter, with_tags: bool = False
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        segmenter: Segmenter,
+        with_tags: bool = False,
+        cut_warning: str = TARGET_WAS_CUT,
     ) -> tuple[list[Document], list[Pair]]:
         """Tokenise texts and their translations; blank texts have no pair. The model reads tags only `with_tags`."""
         check_texts(texts, "texts")
@@ -379,7 +390,7 @@ class Scorer:
         # a text that is not cut into sentences is one piece, or none if it is blank
         target_texts = [translation if with_tags else _model_text(translation) for translation in translations]
         pairs = [
-            (document.pieces[0], self._target(text, segmenter.tokenizer))
+            (document.pieces[0], self._target(text, segmenter.tokenizer, cut_warning))
             for document, text in zip(documents, target_texts, strict=True)
             if document.pieces
         ]
@@ -530,13 +541,13 @@ class Scorer:
     def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
         return tokenizer.encode_target(translation)
 
-    def _target(self, translation: str, tokenizer: Tokenizer) -> Hypothesis:
+    def _target(self, translation: str, tokenizer: Tokenizer, cut_warning: str) -> Hypothesis:
         """Return the tokens of a given translation, cut to the model's limit with a warning."""
         ids = self._labels(translation, tokenizer)
         limit = self.loaded.longest_target
         if limit is None or len(ids) <= limit:
             return Hypothesis(ids, [], was_cut=False)
-        warn(f"A given translation of {len(ids)} tokens was cut to {limit}.")
+        warn(cut_warning.format(len(ids), limit))
         return Hypothesis([*ids[: limit - 1], ids[-1]], [], was_cut=True)
 
 

@@ -461,6 +461,12 @@ def test_scores_of_given_translations(caplog):
     assert cut.segments[0].target_ids[1:] == tuple(translate.loaded.tokenizer.encode_target("two three four"))
     assert cut.was_cut
     assert "A given translation of 6 tokens was cut to 4" in caplog.text
+    caplog.clear()
+    translator(longest_source=4, longest_target=4).force(["one two three four five"], ["one two three four five six"])
+    assert [record.getMessage() for record in caplog.records] == [
+        "The reverse model cut a translation of 6 tokens to 4.",
+        "The reverse model cut a source of 7 tokens to 4.",
+    ]
     decoder.forced.clear()
     translate.score(TEXTS, ["one"] * 4, batch_tokens=8)
     assert [len(sources) for sources, _ in decoder.forced] == [1, 2, 1]
