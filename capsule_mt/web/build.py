@@ -45,6 +45,12 @@ EXPORTS = (
     *("engine_add_vector", "engine_add_table", "engine_add_packed_table", "engine_add_positions", "engine_add_buffer"),
     *("engine_set_programs", "engine_translate", "engine_expand"),
 )
+# Of the source files: gzip packs a module best if similar code is close. Found by moving one file at a time at random
+# while the module got smaller; alphabetical order takes 0.8 kB more
+LINK_ORDER = (
+    *("text", "memory", "dispatch", "engine", "routing", "team", "shortlist", "operations", "recurrent", "logits"),
+    *("pieces", "programs", "model", "force", "attention", "search", "entropy", "kernels"),
+)
 LINKER = "wasm-ld"
 STACK = 1 << 20
 PAGE = 1 << 16
@@ -58,7 +64,8 @@ SHARED_MEMORY = (
 def build(output: Path) -> None:
     """Compile the engine into a folder, as its modules."""
     command = [sys.executable, "-m", "ziglang", "cc", *TARGET]
-    sources = {path.stem: path for folder in (SOURCES, FOLDER / "native") for path in sorted(folder.glob("*.c"))}
+    paths = {path.stem: path for folder in (SOURCES, FOLDER / "native") for path in sorted(folder.glob("*.c"))}
+    sources = {stem: paths[stem] for stem in [*LINK_ORDER, *sorted(paths.keys() - LINK_ORDER)]}
     # for kernels.c, whose products use vectors; all else is compiled small (-Os), to load quickly. Unrolled or inlined
     # loops bring 0 to 3 % of speed, and take 3.6 kB of 40
     tier = ("-O3", "-fno-vectorize", "-fno-unroll-loops", "-DTIER=simd128", "-DTIER_SIMD128")

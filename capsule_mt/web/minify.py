@@ -188,13 +188,23 @@ class _Names:
         all_uses = Counter[str]()
         for unit_uses in uses:
             all_uses.update({name: len(indices) for name, indices in unit_uses.items() if name in declared})
-        private_uses = Counter(text for _, text in tokens if text.startswith("#"))
         self.shared = dict(zip(all_uses, _short_names(ascii_lowercase), strict=False))  # these are for local names
-        self.shared |= {name: f"#{_short(index)}" for index, (name, _) in enumerate(private_uses.most_common())}
+        self.private = self._short_private_names()
         scopes: list[list[range]] = [[] for _ in uses]
         for scope in _scopes(tokens, self.objects):
             scopes[self.units[scope.start]].append(scope)
         self.local = list(map(self._local_names, uses, scopes))
+
+    def _short_private_names(self) -> dict[int, str]:
+        """Return a short name for each token that names a private member, of which each class has its own."""
+        names: dict[int, str] = {}
+        of_class: dict[str, str] = {}
+        for index, (kind, text) in enumerate(self.tokens):
+            if kind == "name" and text == "class":
+                of_class = {}
+            elif kind == "name" and text.startswith("#"):
+                names[index] = of_class.setdefault(text, f"#{_short(len(of_class))}")
+        return names
 
     def _local_names(self, uses: Mapping[str, list[int]], scopes: list[range]) -> dict[int, str]:
         """Return a short name for each token of a local name; it differs from the shared names that the unit uses.
@@ -300,7 +310,7 @@ class _Names:
 
     def shortened(self) -> Iterator[Token]:
         for index, ((kind, text), role, unit) in enumerate(zip(self.tokens, self.roles, self.units, strict=True)):
-            short = self.shared.get(text) or self.local[unit].get(index, text)
+            short = self.shared.get(text) or self.private.get(index) or self.local[unit].get(index, text)
             field = self.fields.get(text, text)
             if role == "both":
                 yield kind, f"{field}:{short}" if short != field else short
