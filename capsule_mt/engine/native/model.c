@@ -214,13 +214,23 @@ int engine_add_packed_table(model_t *model, int index, const float *magnitudes) 
     return model->num_vectors - 1;
 }
 
+#ifdef __wasm__ /* where the size of the code counts more than its speed */
+static void fill_positions(float *values, int64_t count, int64_t width, int64_t span, int64_t start) {
+    for (int64_t i = 0; i < width; i++) {
+        double power = pow(10000, 2 * (double)(i / 2) / (double)span);
+        int64_t column = i % 2 ? (width + 1) / 2 + i / 2 : i / 2;
+        for (int64_t p = 0; p < count; p++) {
+            double angle = (double)(start + p) / power;
+            values[p * width + column] = (float)(i % 2 ? cos(angle) : sin(angle));
+        }
+    }
+}
+#else
 /* Only the first of these positions is computed by sin and cos, the others by the angle addition theorems, in a quarter of
  * the time. In double precision, so one number in a million is rounded to the other neighbour in single precision. */
 enum { POSITION_BLOCK = 32 };
 
-int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span, int64_t start) {
-    vector_t *vector = new_vector(model, count * width, FLOAT32);
-    if (!vector) return NO_MEMORY;
+static void fill_positions(float *values, int64_t count, int64_t width, int64_t span, int64_t start) {
     double sines[POSITION_BLOCK], cosines[POSITION_BLOCK];
     int64_t num_sines = (width + 1) / 2;
     for (int64_t column = 0; column < num_sines; column++) {
@@ -228,13 +238,20 @@ int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t s
         for (int i = 0; i < POSITION_BLOCK; i++) sines[i] = sin(i / power), cosines[i] = cos(i / power);
         for (int64_t first = 0; first < count; first += POSITION_BLOCK) {
             double angle = (double)(start + first) / power, sine = sin(angle), cosine = cos(angle);
-            float *row = (float *)vector->values + first * width + column;
+            float *row = values + first * width + column;
             for (int64_t i = 0; i < POSITION_BLOCK && i < count - first; i++, row += width) {
                 row[0] = (float)(sine * cosines[i] + cosine * sines[i]);
                 if (column < width / 2) row[num_sines] = (float)(cosine * cosines[i] - sine * sines[i]);
             }
         }
     }
+}
+#endif
+
+int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span, int64_t start) {
+    vector_t *vector = new_vector(model, count * width, FLOAT32);
+    if (!vector) return NO_MEMORY;
+    fill_positions(vector->values, count, width, span, start);
     return model->num_vectors - 1;
 }
 
