@@ -5,10 +5,12 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors, translated
+from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors, notes_of, translated
+from capsule_mt.messages import warn
 
 # the formats and the suffixes of their files
 FORMATS = {
@@ -310,12 +312,25 @@ def translate_file(content: bytes, format: str, translate: Callable[..., Sequenc
 
         translate_file(page, "html", translator, name="page.html")
 
+    A text that stays in the source language, and a language that the file states and that changes, cause a warning.
+
     Args:
         translate: a `Translator`, or another callable that takes a list of texts, and `keep`.
-        options: those of `parse`.
+        options: those of `parse`; `language` is by default the target language of the `Translator`.
     """
+    if options.get("language") is None:
+        options["language"] = target_language_of(translate)
     parsed = parse(content, format, **options)
+    for location, note in notes_of(parsed.units):
+        warn(f"{options.get('name', 'the file')}, {location}: {note}")
     texts = [unit.text for unit in parsed.units]
     translations = translate(texts, keep=parsed.keep)
     pairs = zip(texts, translations, strict=True)
     return parsed.write([translated(text, translation.text) for text, translation in pairs])
+
+
+def target_language_of(translate: Callable[..., object]) -> str | None:
+    """Return the target language of a `Translator`, also of one with some options; `None` of other callables."""
+    if isinstance(translate, partial):
+        return translate.keywords.get("tgt_lang") or target_language_of(translate.func)
+    return getattr(translate, "target_language", None)

@@ -54,6 +54,8 @@ class Leg(Protocol):
     """One of the two models: a `Translator`."""
 
     @property
+    def target_language(self) -> str | None: ...
+    @property
     def verifies_marks(self) -> bool: ...
     def plan(self, options: TranslationOptions) -> Plan: ...
     def documents(self, texts: Sequence[str], plan: Plan) -> list[Document]: ...
@@ -76,6 +78,10 @@ class PivotTranslator(TextTranslator):
 
     def __init__(self, first: Leg, second: Leg) -> None:
         self.first, self.second = first, second
+
+    @property
+    def target_language(self) -> str | None:
+        return self.second.target_language
 
     @property
     def verifies_marks(self) -> bool:

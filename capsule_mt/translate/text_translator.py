@@ -23,6 +23,11 @@ class TextTranslator:
         return False
 
     @property
+    def target_language(self) -> str | None:
+        """The target language of calls that do not name one; `None` if the translator does not know it."""
+        return None
+
+    @property
     def has_reverse(self) -> bool:
         """Whether there is a reverse model; it need not be loaded."""
         return False

@@ -102,6 +102,10 @@ class Translator(Scorer, TextTranslator):
             if tokenizer is not None and language is not None:
                 code_of(argument, language, tokenizer.language_codes)
 
+    @property
+    def target_language(self) -> str | None:
+        return self._languages(TranslationOptions())[1]
+
     # ---- the steps of `translate`
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         options = super().completed(options)

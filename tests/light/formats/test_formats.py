@@ -4,6 +4,7 @@ import io
 import re
 import time
 import zipfile
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,9 @@ from capsule_mt.files.encodings import likely_encoding
 from capsule_mt.formats.markup import Markup
 from capsule_mt.formats.reading import format_of, parse, translate_file
 from capsule_mt.formats.subtitles import cut
-from capsule_mt.formats.units import Translated
+from capsule_mt.formats.units import FormatError, Translated
+from capsule_mt.translate.pivot import PivotTranslator
+from tests.light.decoders import translator
 from tests.light.formats.files import BODY, FILES, HTML, MARKDOWN, PO, SRT, VTT, XLIFF, content_of, docx
 
 COLUMNS = {"tsv": "2", "csv": "text"}
@@ -533,3 +536,39 @@ def test_an_entry_that_lost_a_placeholder_needs_review(format, content, mark):
     lossy = translate_file(content, format, lambda texts, keep: [SimpleNamespace(text="Hallo") for _ in texts])
     assert mark in lossy
     assert mark not in complete
+
+
+def named(folder, **languages):
+    """Return a translator that knows its languages by the name of its folder, or by `languages`."""
+    translate = translator()
+    translate.loaded = translate.loaded._replace(name=folder)
+    translate.languages = (languages.get("src_lang"), languages.get("tgt_lang"))
+    return translate
+
+
+TRANSLATORS = {
+    "folder": lambda: named("models/en-ru"),
+    "tgt_lang": lambda: named("m2m100", src_lang="en", tgt_lang="ru"),
+    "pivot": lambda: PivotTranslator(named("de-en"), named("en-ru")),
+    "options": lambda: partial(named("models/en-ru"), num_beams=2),
+    "option": lambda: partial(named("m2m100"), tgt_lang="ru"),
+}
+
+
+@pytest.mark.parametrize("kind", TRANSLATORS)
+def test_a_file_gets_the_language_of_its_translator(kind, caplog):
+    translate = TRANSLATORS[kind]()
+    page = b'<html lang="en"><p>one two'
+    assert translate_file(page, "html", translate) == b'<html lang="ru"><p>one two'
+    assert translate_file(page, "html", translate, language="fr") == b'<html lang="fr"><p>one two'
+    with pytest.raises(FormatError, match="the file is for translations into de, but the model translates into ru"):
+        translate_file(XLIFF.replace("datatype", 'target-language="de" datatype').encode(), "xliff", translate)
+    catalog = b'msgid ""\nmsgstr "Language: %s\\n"\n\nmsgid "one file"\nmsgid_plural "files"\nmsgstr[0] ""\n'
+    assert b"nplurals=3" in translate_file(catalog % b"ru", "po", translate)
+    assert caplog.text == ""
+    assert b"Language: ru" in translate_file(catalog % b"fr", "po", translate, name="fr.po")
+    assert "fr.po, line 4: the header's `Language: fr` becomes `Language: ru`" in caplog.text
+
+
+def test_a_translator_without_a_language_leaves_that_of_a_file():
+    assert translate_file(b'<html lang="en"><p>one two', "html", translator()) == b'<html lang="en"><p>one two'
