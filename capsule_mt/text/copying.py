@@ -90,10 +90,13 @@ NON_WORD_SIGNS = (
     "m\xb3",
 )  # `NON_WORDS` matches only around these
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
-# bullets, "3)" and "a)", checkboxes, a dash before a word with a capital, as in a dialogue
+# bullets, "3)" and "a)", checkboxes, a dash before a word with a capital, as in a dialogue; times as in "[12:30]",
+# "[...]", "> >", numbers of sections, an ellipsis before a word with a capital
 LIST_MARK = (
-    r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
-    r"|\[[ xX]\]\s+|[-\u2013\u2014](?=[A-Z\xc0-\xde][a-z\xdf-\xff])"
+    r"(?:(?:>\s+)*[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
+    r"|\[[ xX]\]\s+|[-\u2013\u2014](?=[A-Z\xc0-\xde][a-z\xdf-\xff])|(?:\.\.\.|\u2026)\s?(?=[A-Z\xc0-\xde])"
+    r"|(?:\[\d\d?:\d\d(?::\d\d)?\]|\d\d?:\d\d\s+[-\u2013\u2014]|\[(?:\.\.\.|\u2026)\]"
+    r"|(?:\d{1,3}\.){2,3}\d{1,3}(?=\s+[A-Z\xc0-\xde]))\s+"
 )
 NUMBERED = r"(?:\d{1,3}\.)+\s+"  # a list mark, unless the language writes ordinals so: "3. Oktober"
 EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
