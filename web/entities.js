@@ -1,6 +1,6 @@
 // HTML entities in a text, such as "&nbsp;": the model reads their characters, and the translation gets them back.
 //
-// It follows text/entities.py, but knows only the frequent names: see web/language.py.
+// It follows text/entities.py, but knows only the frequent names: see capsule_mt/web/language.py.
 
 import { ACCENTS, ENTITIES, PATTERNS, WINDOWS_1252 } from "./interface.js";
 

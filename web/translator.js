@@ -289,7 +289,7 @@ function mostReceived(ids, steps) {
   return ids.map((_, token) => Math.max(0, ...steps.map((step) => step[token])));
 }
 
-/** Return a function from a source to the tokens that it may become, ascending: see shortlist.py, and web/model_file.py. */
+/** Return a function from a source to the tokens that it may become, ascending: see shortlist.py, and capsule_mt/web/model_file.py. */
 export function shortlistOf(file, multiple) {
   const [lengths, frequent] = ["lengths", "frequent"].map((name) => file.numbers(`shortlist.${name}`));
   const starts = sums(lengths);
