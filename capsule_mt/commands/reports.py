@@ -131,11 +131,7 @@ def _json(row: Row) -> str:
     if isinstance(row.record, Failure):
         values["error"] = row.record.reason
     else:
-        problems = [
-            {"level": level, "message": message, "spans": [span._asdict() for span in spans]}
-            for level, message, spans in _problems_of_row(row)
-        ]
-        values |= {"problems": problems, **row.values}
+        values |= {"problems": [problem.as_values() for problem in _problems_of_row(row)], **row.values}
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 

@@ -43,6 +43,10 @@ class Problem(NamedTuple):
     message: str
     spans: tuple[Span, ...] = ()
 
+    def as_values(self) -> dict[str, Any]:
+        """Return it as plain values, as reports and the server's answers have it."""
+        return {"level": self.level, "message": self.message, "spans": [span._asdict() for span in self.spans]}
+
 
 def problems_of(coverage: Values, source: str, translation: str) -> list[Problem]:
     """Return what a coverage finds: unrelated sentences, faults, what is probable, then what is possible.

@@ -39,12 +39,22 @@ ANSWER_EXAMPLES: dict[str, Any] = {
     "/translate": {"translatedText": "Er schläft."},
     "/cover": {
         "coverage": {
-            "score": 1.0,
-            "sentences": [{"start": 0, "end": 10, "score": 1.0}],
-            "words": [{"word": "He", "start": 0, "end": 2, "covered": 1.0, "untranslated": False}],
+            "score": 0.5,
+            "sentences": [{"start": 0, "end": 10, "score": 0.5}],
+            "words": [
+                {"word": "He", "start": 0, "end": 2, "covered": 1.0, "untranslated": False},
+                {"word": "sleeps", "start": 3, "end": 9, "covered": 0.1, "untranslated": True},
+            ],
             "repetitions": [],
             "checks": [],
             "method": "verified",
+            "problems": [
+                {
+                    "level": "doubt",
+                    "message": "Perhaps left out: sleeps",
+                    "spans": [{"side": "source", "start": 3, "end": 9}],
+                }
+            ],
         }
     },
     "/detect": [{"confidence": 98.0, "language": "en"}],

@@ -9,6 +9,8 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from capsule_mt.catalog.pairs import LanguagePair, describe_languages
+from capsule_mt.coverage.problems import problems_of
+from capsule_mt.coverage.results import Coverage
 from capsule_mt.files.binary import refusal_of
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.formats.reading import FORMATS, PLAIN, TABLE_FORMATS, format_of
@@ -67,8 +69,11 @@ def text_router(answers: Answers) -> APIRouter:
         if fields.source == AUTO:
             answer["detectedLanguage"] = [_language_record(source) for source in sources]
         if fields.coverage:
-            coverages = [alternatives[0].coverage for alternatives in results]
-            answer["coverage"] = [None if coverage is None else coverage_record(coverage) for coverage in coverages]
+            best = [alternatives[0] for alternatives in results]
+            answer["coverage"] = [
+                _coverage_record(translation.coverage, text, translation.text)
+                for text, translation in zip(fields.texts, best, strict=True)
+            ]
         if fields.alignment:
             answer["alignment"] = [alternatives[0].alignment for alternatives in results]
         if fields.marks is not None:
@@ -97,7 +102,9 @@ def text_router(answers: Answers) -> APIRouter:
         pairs = dict.fromkeys(range(len(texts)), pair)
         results = await answers.results(request, texts, pairs, submit)
         answers.count(texts, pairs)
-        answer: dict[str, list[Any]] = {"coverage": [coverage_record(result.coverage) for result in results.values()]}
+        rows = zip(results.values(), texts, translations, strict=True)
+        records = [_coverage_record(result.coverage, *pair) for result, *pair in rows]
+        answer: dict[str, list[Any]] = {"coverage": records}
         if fields.alignment:
             answer["alignment"] = [result.alignment for result in results.values()]
         if fields.marks is not None:
@@ -242,6 +249,15 @@ async def _translate_pages(
 def _distinct(alternatives: Sequence[str], best: str) -> list[str]:
     """Return the alternatives that differ from the best translation and from each other."""
     return list(dict.fromkeys(text for text in alternatives if text != best))
+
+
+def _coverage_record(coverage: Coverage | None, text: str, translation: str) -> dict[str, Any] | None:
+    """Return a coverage as plain values, with what it finds in words, the most certain first."""
+    if coverage is None:
+        return None
+    record = coverage_record(coverage)
+    problems = problems_of(record, text, translation)
+    return {**record, "problems": [problem.as_values() for problem in problems]}
 
 
 def _language_record(detected: Detected) -> dict[str, Any]:

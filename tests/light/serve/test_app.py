@@ -126,6 +126,7 @@ def test_a_checkpoint(make_client):
     short = texts[0].split()[0]
     checked = client.post("/cover", q=texts[0], translation=short).json()
     (expected,) = translator.cover([texts[0]], [short])
+    assert checked["coverage"].pop("problems")
     assert checked == json.loads(json.dumps({"coverage": coverage_record(expected)}))
 
 
@@ -362,6 +363,14 @@ def test_an_answer_says_whether_the_marks_that_were_asked_for_are_verified(make_
     assert error_of(client.translate(q="a", marks="sure"), 400).startswith(
         "`marks` chooses among what `coverage` marks"
     )
+
+
+def test_problems_in_words(client):
+    coverage = client.post("/cover", q=["a b"], translation=["A"]).json()["coverage"][0]
+    spans = [{"side": "source", "start": 2, "end": 3}]
+    assert coverage["problems"] == [{"level": "doubt", "message": "Perhaps left out, unverified: b", "spans": spans}]
+    coverage = client.translate(q="a quick fox", coverage=True).json()["coverage"]
+    assert [problem["message"] for problem in coverage["problems"]] == ["Perhaps left out, unverified: quick"]
 
 
 def test_a_given_translation_is_checked(client):
