@@ -32,7 +32,7 @@ export function checksOf(source, translation, words) {
   const faults = [
     ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(texts, words), ...numberWordChecks(texts, words),
     ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
-    ...doubledChecks(...texts), ...untranslatedCheck(...texts, source.trim() === translation.trim()), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
+    ...doubledChecks(...texts), ...untranslatedCheck(texts, source.trim() === translation.trim()), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
     ...sentenceChecks(source, translation),
   ];
   return faults.map(([kind, missing, added]) => ({ kind, missing, added }));
@@ -97,9 +97,8 @@ function trimmed(value) {
 const numbersIn = (text) => Array.from(text, (character) => DIGITS.get(character) ?? character).join("").match(NUMBER) ?? [];
 
 /** Join numbers that are the parts of a time or a date, as in "17:45" or "31/12/2026". */
-function joinedNumbers(numbers, text) {
-  const parts = (number) => number.split(/[:/-]/).join();
-  const whole = new Map((text.match(/(?<![0-9])[0-9]+(?:[:/-][0-9]+){1,2}(?![0-9])/g) ?? []).map((number) => [parts(number), number]));
+function joined(numbers, text) {
+  const whole = new Map(text.match(/(?<!\d)\d+(?:[:/-]\d+){1,2}(?!\d)/g)?.map((number) => [number.split(/[:/-]/).join(), number]));
   const result = [];
   for (let index = 0; index < numbers.length;) {
     const length = [3, 2].find((count) => index + count <= numbers.length && whole.has(numbers.slice(index, index + count).join())) ?? 1;
@@ -121,11 +120,10 @@ function numberChecks(texts, words) {
   if (!unmatched.length && !remaining.length) return [];
   const forward = unexplained(unmatched, remaining, texts, words, [0, 1]);
   const backward = unexplained(forward.remaining, forward.missing, texts, words, [1, 0]);
-  const hasLargeNumber = new RegExp(words.large_number, "iu").test(texts[0]);
-  const isPart = (number) => hasLargeNumber && integerOf(number.replace(/[^\p{Nd}]/gu, "")) > MAX_SMALL_NUMBER;
+  const isLargePart = (number) => integerOf(number.replace(/\P{Nd}/gu, "")) > MAX_SMALL_NUMBER && new RegExp(words.large_number, "iu").test(texts[0]);
   return [
-    ...joinedNumbers(backward.remaining, texts[0]).map((number) => ["numbers", number, ""]),
-    ...joinedNumbers(backward.missing.filter((number) => !isPart(number)), texts[1]).map((number) => ["numbers", "", number]),
+    ...joined(backward.remaining, texts[0]).map((number) => ["numbers", number, ""]),
+    ...joined(backward.missing.filter((number) => !isLargePart(number)), texts[1]).map((number) => ["numbers", "", number]),
   ];
 }
 
@@ -304,12 +302,13 @@ function doubledChecks(...texts) {
  *
  * Fewer words are enough if the whole text is copied and ends in lowercase, as in "Print preview"; but not those of a command.
  */
-function untranslatedCheck(text, targetText, isCopy) {
-  const [words, targetWords] = [text, targetText].map((side) => wordsIn(side).filter(isAlphanumeric));
+function untranslatedCheck(texts, isCopy) {
+  const [words, targetWords] = texts.map((side) => wordsIn(side).filter(isAlphanumeric));
   const run = longestRun(words, targetWords);
-  if (run.filter(isLower).length >= MIN_UNTRANSLATED) return [["untranslated", run.join(" "), ""]];
-  const isText = words.length > 1 && !wordsIn(text).some((word) => CODE_MARKS.includes(word));
-  return isCopy && isText && /..\S$/u.test(words.at(-1)) && isLower(words.at(-1)) ? [["untranslated", words.join(" "), ""]] : [];
+  const isCode = wordsIn(texts[0]).some((word) => CODE_MARKS.includes(word));
+  const isText = isCopy && !isCode && words[1] && isLower(words.at(-1)) && words.at(-1)[2];
+  if (isText || run.filter(isLower).length >= MIN_UNTRANSLATED) return [["untranslated", (isText ? words : run).join(" "), ""]];
+  return [];
 }
 
 /** Return the longest run of words that both lists have. */
@@ -378,11 +377,12 @@ function bracketCounts(text) {
 /** Return the negation that only one text has; nothing unless there are rules for both languages. */
 function negationChecks(texts, negations) {
   if (!negations) return [];
-  const matches = (side, index) => texts[side].match(new RegExp(negations[side][index] ?? "(?!)", "giu")) ?? [];
-  return [0, 1].flatMap((side) => {
-    const [[negation], other] = [matches(side, 0), 1 - side];
-    if (!negation || matches(other, 1).length || matches(other, 2).length > matches(side, 2).length) return [];
-    return [["negation", ...(side ? ["", negation] : [negation, ""])]];
+  const counts = texts.map((text, side) => negations[side].map((pattern) => text.split(new RegExp(pattern, "iu")).length));
+  return texts.flatMap((text, side) => {
+    const [[count, , weakCount], [, firmCount, otherCount]] = [counts[side], counts[1 - side]];
+    if (count < 2 || firmCount > 1 || otherCount > weakCount) return [];
+    const [negation] = text.match(new RegExp(negations[side][0], "iu"));
+    return [side ? ["negation", "", negation] : ["negation", negation, ""]];
   });
 }
 
@@ -396,6 +396,6 @@ function sentenceChecks(...texts) {
   };
   if (Math.max(...lengths) <= 1.3 * Math.min(...lengths) + 20 || !texts.every(isCased)) return [];
   const counts = texts.map((text) =>
-    1 + (text.match(/(?<=[\p{L}\p{N}][.!?…])[^\p{L}\p{N}_\s]*\s+[^\p{L}\p{N}_\s]*\p{Lu}/gu)?.length ?? 0));
+    text.split(/(?<=[\p{L}\p{N}][.!?…])[^\p{L}\p{N}_\s]*\s+[^\p{L}\p{N}_\s]*\p{Lu}/u).length);
   return (counts[1] - counts[0]) * (lengths[1] - lengths[0]) > 0 ? [["sentences", ...counts.map(String)]] : [];
 }
