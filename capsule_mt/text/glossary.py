@@ -93,6 +93,8 @@ def glossary_of(glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] 
     """Return a glossary as it is, or one made from a dictionary or a file."""
     if glossary is None or isinstance(glossary, Glossary):
         return glossary
+    if not isinstance(glossary, (Mapping, str, os.PathLike)):
+        raise TypeError(f"`glossary` must be a dictionary or a file, got a {type(glossary).__name__}")
     return Glossary(glossary) if isinstance(glossary, Mapping) else Glossary.from_file(glossary)
 
 

@@ -127,12 +127,16 @@ def language_of(code: str | None) -> str:
 
 
 def check_language(argument: str, language: str | None, model_language: str, name: str) -> None:
-    """Raise an error if a call names a language that surely is not the model's, which translates one pair.
+    """Raise an error if a call names a language without a code, or one that surely is not the model's.
 
     Args:
         argument: the name of the argument, for the error.
         name: the model and its pair, for the error.
     """
+    if language and language != model_language and not language_of(language.strip("_")):
+        raise ValueError(
+            f"`{argument}` must be a code such as {model_language}, or left out, got {language!r}: {name}"
+        )
     if is_surely_other_language(language, model_language):
         raise ValueError(
             f"`{argument}` must be {model_language} or left out, got {language!r}: {name}; for another language, "

@@ -128,6 +128,8 @@ class TranslationOptions(NamedTuple):
         for name in ("split_sentences", "copy", "alignment", "copy_foreign"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"`{name}` must be True or False, got {getattr(self, name)!r}")
+        if not isinstance(self.scores, (bool, type(None))):
+            raise TypeError(f"`scores` must be True, False or None, got {self.scores!r}")
         for name in ("src_lang", "tgt_lang"):
             check_language_type(name, getattr(self, name))
         if self.truncation not in (*TRUNCATES, *KEEPS_ALL_TOKENS):
@@ -150,7 +152,12 @@ class TranslationOptions(NamedTuple):
 
             if not isinstance(self.coverage, CoverageOptions):
                 raise TypeError(f"`coverage` must be a `CoverageOptions`, got {self.coverage!r}")
-        if isinstance(self.keep, str) or not set(self.keep) <= set(KEEP_KINDS):
+        # an iterator would be empty after this check
+        if (
+            isinstance(self.keep, str)
+            or not isinstance(self.keep, Collection)
+            or not set(self.keep) <= set(KEEP_KINDS)
+        ):
             raise ValueError(f"`keep` takes a list of {', '.join(KEEP_KINDS)}, got {self.keep!r}")
         return self
 

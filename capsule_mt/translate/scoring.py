@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -555,6 +555,8 @@ def _refuse_unpaired(texts: Sequence[str], translations: Sequence[str]) -> None:
     for name, argument in (("texts", texts), ("translations", translations)):
         if isinstance(argument, str):
             raise TypeError(f"`{name}` must be a list of strings, got the string {argument[:40]!r}")
+        if not isinstance(argument, Sized):
+            raise TypeError(f"`{name}` must be a list of strings, got a {type(argument).__name__}")
     if len(texts) != len(translations):
         raise ValueError(
             f"there must be one of `translations` for each of `texts`, got {len(translations)} for {len(texts)}"

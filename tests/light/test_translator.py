@@ -259,7 +259,9 @@ def test_what_is_refused():
     for name, wrong in (("suppress_tokens", [3, -7]), ("bad_words_ids", [[2**40]]), ("suppress_tokens", 3)):
         with pytest.raises(ValueError, match=f"`{name}` must be a list .* from 0 to 2,147,483,647, got "):
             translate("one", **{name: wrong})
-    for keep in ("tags", ["colours"]):
+    with pytest.raises(TypeError, match="`scores` must be True, False or None, got 'no'"):
+        translate("one", scores="no")
+    for keep in ("tags", ["colours"], iter(["tags"]), None):
         with pytest.raises(ValueError, match="`keep` takes a list of tags, urls, placeholders, numbers, got "):
             translate("one", keep=keep)
 
@@ -481,6 +483,8 @@ def test_a_string_is_no_list_of_texts():
         translator().score(["no.", None], ["Nein", "ja"])
     with pytest.raises(TypeError, match=r"`translations\[1\]` must be a string, got 3 \(int\)$"):
         translator().score(["no.", "yes"], ["Nein", 3])
+    with pytest.raises(TypeError, match="`texts` must be a list of strings, got a generator"):
+        translator().score((text for text in ["no."]), ["Nein"])
     with pytest.raises(ValueError, match="one of `translations` for each of `texts`, got 1 for 2"):
         translator().cover(["no.", "yes"], ["Nein"])
     with pytest.raises(ValueError, match="`batch_size` must be at least 1, got 0"):
@@ -591,6 +595,14 @@ def test_codes_of_three_letters(language, model_language, is_refused):
     )
     with refused if is_refused else nullcontext():
         check_language("tgt_lang", language, model_language, "M")
+
+
+@pytest.mark.parametrize("language", ["German", "deutsch", "\u5fb7"])
+def test_a_name_is_not_the_code_of_a_language(language):
+    with pytest.raises(ValueError, match=f"`tgt_lang` must be a code such as de, or left out, got {language!r}: M"):
+        check_language("tgt_lang", language, "de", "M")
+    check_language("tgt_lang", language, language, "M")  # a recipe may name it so
+    check_language("tgt_lang", "__de__", "de", "M")
 
 
 def test_a_folder_tells_the_languages_of_sentences_and_typography(pair):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from capsule_mt import Translator
-from capsule_mt.text.glossary import Glossary, missing_terms, next_word, with_term
+from capsule_mt.text.glossary import Glossary, glossary_of, missing_terms, next_word, with_term
 from tests.light.test_translator import RELEASED
 
 
@@ -40,6 +40,11 @@ def test_terms_are_strings(terms):
     ((source, target),) = terms.items()
     with pytest.raises(TypeError, match=f"a glossary maps strings to strings, got {source!r}: {target!r}$"):
         Glossary(terms)
+
+
+def test_a_glossary_of_another_type_is_named():
+    with pytest.raises(TypeError, match="`glossary` must be a dictionary or a file, got a list"):
+        glossary_of([("cat", "Katze")])
 
 
 def test_a_term_after_the_beginning_of_a_translation():
