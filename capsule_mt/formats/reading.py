@@ -315,7 +315,8 @@ def translate_file(content: bytes, format: str, translate: Callable[..., Sequenc
     A text that stays in the source language, and a language that the file states and that changes, cause a warning.
 
     Args:
-        translate: a `Translator`, or another callable that takes a list of texts, and `keep`.
+        translate: a `Translator`, or another callable that takes a list of texts, and `keep`. A `partial` of a
+            `Translator` has options for it, such as `num_beams`.
         options: those of `parse`; `language` is by default the target language of the `Translator`.
     """
     if options.get("language") is None:
@@ -324,7 +325,8 @@ def translate_file(content: bytes, format: str, translate: Callable[..., Sequenc
     for location, note in notes_of(parsed.units):
         warn(f"{options.get('name', 'the file')}, {location}: {note}")
     texts = [unit.text for unit in parsed.units]
-    translations = translate(texts, keep=parsed.keep)
+    kept = translate.keywords.get("keep", ()) if isinstance(translate, partial) else ()
+    translations = translate(texts, keep=list(dict.fromkeys((*parsed.keep, *kept))))
     pairs = zip(texts, translations, strict=True)
     return parsed.write([translated(text, translation.text) for text, translation in pairs])
 

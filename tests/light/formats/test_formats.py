@@ -570,5 +570,20 @@ def test_a_file_gets_the_language_of_its_translator(kind, caplog):
     assert "fr.po, line 4: the header's `Language: fr` becomes `Language: ru`" in caplog.text
 
 
+def test_a_file_keeps_what_its_format_and_the_options_keep():
+    calls = []
+
+    def translate(texts, keep):
+        calls.append(list(keep))
+        return [SimpleNamespace(text=text) for text in texts]
+
+    translate_file(b"<p>one two", "html", partial(translate, keep=["numbers"]))
+    translate_file(b"one two", "text", partial(translate, keep=["numbers"]))
+    translate_file(b"<p>one two", "html", translate)
+    with pytest.raises(ValueError, match="`keep` takes a list of"):
+        translate_file(b"<p>one two", "html", partial(translator(), keep="numbers"))
+    assert calls == [["tags", "placeholders", "numbers"], ["numbers"], ["tags", "placeholders"]]
+
+
 def test_a_translator_without_a_language_leaves_that_of_a_file():
     assert translate_file(b'<html lang="en"><p>one two', "html", translator()) == b'<html lang="en"><p>one two'
