@@ -39,7 +39,7 @@ export class Translator {
   }
 
   constructor(engine, file, reverse) {
-    const { languages, tokenizer, search, sentences, coverage, checks, typography = {}, numbers } = file.model;
+    const { languages, tokenizer, search, sentences, coverage, checks, typography, numbers } = file.model;
     [this.source, this.target] = languages;
     this.engine = engine;
     this.reverse = reverse;
