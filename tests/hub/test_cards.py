@@ -121,7 +121,7 @@ def test_marks_are_in_a_card_where_a_reader_judged_them():
     assert "0.75" not in shown(alarm=alarm)
     shown_card = shown(alarm=alarm, labels="by hand")
     assert shown_card.index(flagged) < shown_card.index("| `likely` | 16 | 0.75 | 0.04 |")
-    assert "20 of 38" in shown_card
+    assert "24 of 43" in shown_card
 
 
 @pytest.mark.parametrize(
