@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.languages import ManyLanguages, language_codes_of
-from capsule_mt.models.loading import FAIRSEQ_PIECES
 from capsule_mt.models.opening import read_file
 from capsule_mt.models.sentencepiece import (
     CONTROL,
@@ -27,7 +26,7 @@ from capsule_mt.models.tokenizer import TOKENIZER_FILE, cleaned_up, read_tokeniz
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
 
-VOCABULARY_FILE = "vocab.json"
+PIECES_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
 BEGIN, PAD, END, UNKNOWN_TOKEN = FIRST_TOKENS = "<s>", "<pad>", "</s>", "<unk>"
 LANGUAGES = {
     "m2m100": """
@@ -100,7 +99,7 @@ class FairseqTokenizer(ManyLanguages):
 
 def pieces_tokenizer(folder: str) -> FairseqTokenizer:
     """Read the pieces of M2M100 or mBART-50."""
-    config, model = read_tokenizer_config(folder), read_sentencepiece(os.path.join(folder, FAIRSEQ_PIECES))
+    config, model = read_tokenizer_config(folder), read_sentencepiece(os.path.join(folder, PIECES_FILE))
     tokenizer_class, vocabulary_file = config.get("tokenizer_class"), os.path.join(folder, VOCABULARY_FILE)
     if os.path.exists(vocabulary_file):
         ids = _vocabulary(vocabulary_file)
@@ -113,7 +112,7 @@ def pieces_tokenizer(folder: str) -> FairseqTokenizer:
         return FairseqTokenizer(folder, model, ids, _numbered(tokens, len(ids)), "en")
     if not str(tokenizer_class).startswith("MBart50"):
         raise UnsupportedModelError(
-            f"{folder}: {FAIRSEQ_PIECES} without tokenizer.json is read for M2M100 (with {VOCABULARY_FILE}) and "
+            f"{folder}: {PIECES_FILE} without tokenizer.json is read for M2M100 (with {VOCABULARY_FILE}) and "
             f"MBart50Tokenizer, not for `tokenizer_class` {tokenizer_class!r}: load and save the tokenizer with "
             "transformers, which writes tokenizer.json"
         )
@@ -136,7 +135,7 @@ def nllb_tokenizer(folder: str) -> FairseqTokenizer | None:
         added_tokens = {token["content"]: token["id"] for token in json.loads(match[1])} if match else {}
     except (ValueError, TypeError, KeyError, RecursionError):  # `tokenizers` says what is wrong
         return None
-    model = read_sentencepiece(os.path.join(folder, FAIRSEQ_PIECES))
+    model = read_sentencepiece(os.path.join(folder, PIECES_FILE))
     ids = _ids_of_pieces(model)
     expected = {**_numbered(FIRST_TOKENS, 0), **_numbered([*added_tokens][len(FIRST_TOKENS) :], len(ids))}
     if [*added_tokens.items()] != [*expected.items()]:
