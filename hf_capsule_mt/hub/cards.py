@@ -44,8 +44,8 @@ EXAMPLES = {
 }
 
 HELD_OUT_MARKS = (
-    "on held-out sheets of the two released models, 24 of 43 marks are right at `likely` (recall 0.38 and 0.55), and 20 "
-    "of 32 at `sure`."
+    "on held-out sheets of the two released models, 24 of 43 marks are right at `likely` (recall 0.38 and 0.55), and "
+    "20 of 32 at `sure`."
 )
 ITS_MODELS = "  # its models"
 WITH_CODE = "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed."
