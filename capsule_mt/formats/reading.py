@@ -11,6 +11,7 @@ from typing import Any
 
 from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors, notes_of, translated
 from capsule_mt.messages import warn
+from capsule_mt.text.languages import file_code
 
 # the formats and the suffixes of their files
 FORMATS = {
@@ -42,6 +43,7 @@ CATALOGS = ("json", "arb", "properties", "strings", "stringsdict", "android", "r
 TABLE_FORMATS = ("tsv", "csv")
 ARCHIVE_FORMATS = ("docx", "pptx", "odt", "epub")
 FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagged for review
+BCP_47_FORMATS = ("html", "epub", "xliff")  # which state a language as "pt-BR"; others also as "pt_BR"
 # programs of the Translate Toolkit that make a .po of a kind of file
 CONVERTERS = {".toml": "toml2po", ".ini": "ini2po", ".ftl": "fluent2po", ".php": "php2po", ".rc": "rc2po"}
 # suffixes of files that are more than lines of text and that we cannot read, and what else to do with them
@@ -107,6 +109,10 @@ def parse(
     """
     shown = str(name)
     check_options(format, shown, column, flag_all)
+    if language is not None:
+        language = file_code(language)
+        if format in BCP_47_FORMATS:
+            language = language.replace("_", "-")
     options = (content, format, shown, encoding, column, language)
     with named_errors(shown, format):
         read_after_trial(*options)

@@ -105,6 +105,7 @@ OTHER_LANGUAGES = frozenset(
 # a code with a region or a script, in their usual case: pt-BR, pt_BR, zh-Hant
 TAG = r"(?P<language>[a-z]{2,3})[-_](?P<subtag>[A-Z]{2}|[A-Z][a-z]{3})"
 TRADITIONAL_CHINESE = ("tw", "hk", "mo", "hant")
+SEVERAL_SCRIPTS = frozenset(("zh", "ks", "kr", "ace", "bjn", "min", "taq"))  # in NLLB-200 or Flores-200
 
 
 def without_region(code: str) -> str:
@@ -124,6 +125,15 @@ def language_of(code: str | None) -> str:
     match = re.match(r"[A-Za-z]{2,3}(?![A-Za-z])", code or "")
     language = match[0].lower() if match else ""
     return TWO_LETTER_CODES.get(language, language)
+
+
+def file_code(code: str) -> str:
+    """Return how a file states a language that has a code of NLLB-200: "de" for "deu_Latn", but "zh_Hant"."""
+    match = re.fullmatch(r"([a-z]{3})_([A-Z][a-z]{3})", code)
+    if match is None:
+        return code
+    language = TWO_LETTER_CODES.get(match[1], match[1])
+    return f"{language}_{match[2]}" if language in SEVERAL_SCRIPTS else language
 
 
 def check_language(argument: str, language: str | None, model_language: str, name: str) -> None:

@@ -1,6 +1,7 @@
 """Files of each format: what is translated of them, and that the format's own library reads what is written."""
 
 import io
+import json
 import re
 import time
 import zipfile
@@ -568,6 +569,24 @@ def test_a_file_gets_the_language_of_its_translator(kind, caplog):
     assert caplog.text == ""
     assert b"Language: ru" in translate_file(catalog % b"fr", "po", translate, name="fr.po")
     assert "fr.po, line 4: the header's `Language: fr` becomes `Language: ru`" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("language", "of_page", "of_catalog"),
+    [
+        ("deu_Latn", "de", "de"),
+        ("zho_Hant", "zh-Hant", "zh_Hant"),
+        ("ace_Arab", "ace-Arab", "ace_Arab"),
+        ("lij_Latn", "lij", "lij"),
+        ("pt_BR", "pt-BR", "pt_BR"),
+    ],
+)
+def test_a_file_states_a_language_as_its_format_does(language, of_page, of_catalog):
+    page, catalog = b'<html lang="en"><p>one two', b'{"@@locale": "en", "title": "one two"}'
+    written = translate_file(page, "html", translator(), language=language)
+    assert written == f'<html lang="{of_page}"><p>one two'.encode()
+    written = translate_file(catalog, "arb", translator(), language=language)
+    assert json.loads(written)["@@locale"] == of_catalog
 
 
 def test_a_file_keeps_what_its_format_and_the_options_keep():
