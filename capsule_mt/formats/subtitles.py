@@ -34,6 +34,7 @@ TITLES_SHARE = 0.8
 MIN_TITLES = 4  # such cues
 MIN_LIST_LINES = 3  # of a cue
 MIN_TITLE = 5  # letters, all capitals, of a title or a sign
+MAX_SIGN_LINES = 8  # of a sign or a sound
 MAX_PAUSE = 2.0  # seconds between two cues of a sentence
 MAX_SENTENCE_CUES = 8
 MAX_LINES = 16  # of a translation in a cue, even if its source has more
@@ -131,7 +132,7 @@ def _speech_lines(raw: str) -> list[Line]:
     has_dashes, is_list = any(map(DASH.match, shown_lines)), _is_list(shown_lines)
     for text in lines:
         dash = DASH.match(text) if has_dashes else None
-        if speech and dash is None and not is_list and not _begins_speech(speech[-1].text, text):
+        if speech and dash is None and not is_list and not _begins_speech(speech[-1], text):
             speech[-1].text += f" {text}"
             speech[-1].num_lines += 1
         else:
@@ -144,9 +145,9 @@ def _speech_lines(raw: str) -> list[Line]:
     return speech
 
 
-def _begins_speech(last: str, text: str) -> bool:
-    """Return whether a line of a cue does not continue its last one: a sound, a speaker, or a text below a sign."""
-    last, text = TAG.sub("", last), TAG.sub("", text)
+def _begins_speech(line: Line, text: str) -> bool:
+    """Return whether a line of a cue begins a new text: a sound, a speaker, or a text below a sign."""
+    last, text = TAG.sub("", line.text) if line.num_lines <= MAX_SIGN_LINES else "", TAG.sub("", text)
     is_below_sign = _is_title(last) and text[:1].isupper() and not _is_title(text)
     return bool(CAPTION.fullmatch(last) or CAPTION.fullmatch(text)) or _is_speaker(text) or is_below_sign
 
