@@ -114,4 +114,4 @@ class Checked(Upper):
         super().__init__(verifies=True)
 
     def _coverage(self, text, translation):
-        return replace(super()._coverage(text, translation), checks=checks_of(text, translation, "en", "de"))
+        return replace(super()._coverage(text, translation), checks=checks_of(text, translation.upper(), "en", "de"))
