@@ -23,7 +23,8 @@ const NAMES = ["coverage", "support", "alignment", "batch_size", "split_sentence
 
 export class Translator {
   /** Load a model: its bytes, or the address of its file (a URL, or in node a path). */
-  static async load(model, { threads = 1, reverse } = {}) {
+  static async load(model, { threads = 1, reverse, ...others } = {}) {
+    refuse(others, "load", "threads and reverse");
     atLeastOne({ threads });
     const reverseTranslator = reverse && await Translator.load(reverse, { threads });
     reverseTranslator?.#check();
@@ -114,7 +115,8 @@ export class Translator {
   }
 
   /** Return what a translation of a text, read as one sentence, leaves out and makes up. */
-  cover(text, translation, { support = false } = {}) {
+  cover(text, translation, { support = false, ...others } = {}) {
+    refuse(others, "cover", "support");
     this.#check(support);
     const piece = this.#forced(text, translation);
     const document = { text, pieces: piece ? [piece] : [], foreign: [] };
@@ -263,6 +265,11 @@ function accepts({ kind, range, choices }, value) {
   if (kind === "tokens") return Array.isArray(value) && value.every((token) => Number.isInteger(token) && token >= 0);
   const isNumber = kind === "integer" ? Number.isInteger(value) : Number.isFinite(value);
   return isNumber && range[0] <= value && value <= range[1];
+}
+
+/** Refuse options that do not exist. */
+function refuse(others, call, accepted) {
+  for (const name in others) throw new RangeError(`\`${name}\` is not an option of ${call}: it takes ${accepted}`);
 }
 
 /** Return the edit distance of two words. */

@@ -403,6 +403,8 @@ def test_each_option_of_the_table(node, portable, tmp_path):
       try { return translator.translate(argument.texts, options).map(({ tokens }) => tokens); }
       catch (error) { return error.message; }
     });
+    answer.push(await Translator.load(argument.model, { thread: 2 }).catch((error) => error.message));
+    try { translator.cover("a", "a", { supports: true }); } catch (error) { answer.push(error.message); }
     """
     asked = [{option.name: CHOSEN[option.kind], "num_beams": 3} for option in offered("browser")]
     wrong = [{option.name: {}} for option in offered("browser")] + [{"beams": 4}, {"noRepeat": False}]
@@ -412,8 +414,10 @@ def test_each_option_of_the_table(node, portable, tmp_path):
     assert actual[: len(asked)] == expected
     refused = [f"`{option.name}` must be {option.expected}, got {{}}" for option in offered("browser")]
     refused += ["`beams` is not an option of translate: did you mean `num_beams`?"]
-    *refusals, unlike = actual[len(asked) :]
+    *refusals, unlike, of_load, of_cover = actual[len(asked) :]
     assert refusals == refused
+    assert of_load == "`thread` is not an option of load: it takes threads and reverse"
+    assert of_cover == "`supports` is not an option of cover: it takes support"
     assert unlike.startswith(
         "`noRepeat` is not an option of translate: it takes coverage, support, alignment, batch_size, "
     )
