@@ -71,6 +71,7 @@ class EmulatedLibrary:
         library = load_library()
         self.engine_product, self.engine_narrow_tokens = library.engine_product, library.engine_narrow_tokens
         self.engine_list_candidates = library.engine_list_candidates
+        self.engine_longest_list = library.engine_longest_list
         self.models: list[bytes] = []
         self.inputs: list[int] = []  # of each linear map of the last model
         self.outputs: list[int] = []

@@ -114,4 +114,5 @@ class Checked(Upper):
         super().__init__(verifies=True)
 
     def _coverage(self, text, translation):
-        return replace(super()._coverage(text, translation), checks=checks_of(text, translation.upper(), "en", "de"))
+        # with a full stop, a text in lowercase is no copy of its source; the answer in capitals is none, either
+        return replace(super()._coverage(text, translation), checks=checks_of(text, f"{translation}.", "en", "de"))
