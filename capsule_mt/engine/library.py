@@ -277,7 +277,8 @@ class PieceTable(ctypes.Structure):
     """A `pieces_t` of native/engine.h, which finds pieces by their texts. It keeps its arrays.
 
     texts, starts, kinds: as `read_pieces` returns them.
-    scores: of the pieces, "f" or "d".
+    scores: of the pieces, in single precision.
+    wide_scores: the scores to use instead, in double precision, if the user's symbols have scores of their own.
     unknown_penalty: a character without a piece scores this much less than any normal piece.
     """
 
