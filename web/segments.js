@@ -217,20 +217,20 @@ export class Segmenter {
 export function withGrouping(text, sign, vocabulary) {
   if (!sign) return text;
   return withItems(text, (part) => part.replace(ONE_GROUP, (match, group, start) => {
-    const end = start + match.length + 3;
-    // two characters on each side, which are up to four units of UTF-16
-    const [left, right] = [part.slice(Math.max(start - 4, 0), start), part.slice(end, end + 4)].map((side) => Array.from(side));
-    return [...left.slice(-2), ...right.slice(0, 2)].every((character) => vocabulary.reads(character)) ? group + sign : match;
+    return readsNeighbours(part, start, start + match.length + 3, vocabulary) ? group + sign : match;
   }));
+}
+
+/** Whether the vocabulary has the two characters on each side of a number, which are up to four units of UTF-16. */
+function readsNeighbours(text, start, end, vocabulary) {
+  const [left, right] = [text.slice(Math.max(start - 4, 0), start), text.slice(end, end + 4)].map((side) => Array.from(side));
+  return [...left.slice(-2), ...right.slice(0, 2)].every((character) => vocabulary.reads(character));
 }
 
 /** Return a text with the signs of the target language in numbers that are kept. `forms`: of numbers, or none; see numerals.py. */
 export function withTargetSigns(text, forms, vocabulary) {
-  return converted(text, forms, (number, part, start) => {
-    const end = start + number.length;
-    const [left, right] = [part.slice(Math.max(start - 4, 0), start), part.slice(end, end + 4)].map((side) => Array.from(side));
-    return /\D.*\D/s.test(number) || ![...left.slice(-2), ...right.slice(0, 2)].every((character) => vocabulary.reads(character));
-  });
+  return converted(text, forms, (number, part, start) => (
+    /\D.*\D/s.test(number) || !readsNeighbours(part, start, start + number.length, vocabulary)));
 }
 
 /** Return a translation with the target language's sign in numbers of one group that it copies from its source. */

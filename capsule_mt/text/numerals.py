@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.normal import Vocabulary
-from capsule_mt.text.sentences import rules_of
+from capsule_mt.text.sentences import Span, rules_of
 
 _SIGNS = "'\u2019\xa0\u2007\u2009\u202f"
 # one group; a space that follows another number, as in a telephone number, may not be a grouping sign
@@ -30,12 +30,17 @@ def with_grouping(text: str, sign: str, vocabulary: Vocabulary) -> str:
         return text
 
     def regrouped(match: re.Match[str]) -> str:
-        start, end = match.start(), match.end() + 3
-        neighbours = match.string[max(start - 2, 0) : start] + match.string[end : end + 2]
-        return match[1] + sign if all(map(vocabulary.reads, neighbours)) else match[0]
+        span = Span(match.start(), match.end() + 3)
+        return match[1] + sign if _reads_neighbours(match.string, span, vocabulary) else match[0]
 
     parts = parts_of(text, COPIED_KINDS)
     return "".join(part if isinstance(part, Item) else re.sub(ONE_GROUP, regrouped, part) for part in parts)
+
+
+def _reads_neighbours(text: str, number: Span, vocabulary: Vocabulary) -> bool:
+    """Return whether the vocabulary has the two characters on each side of a number."""
+    neighbours = text[max(number.start - 2, 0) : number.start] + text[number.end : number.end + 2]
+    return all(map(vocabulary.reads, neighbours))
 
 
 # with the signs of a language; no address, such as 192.168.100.200, and no tax number, such as 123.456.789-09
@@ -77,9 +82,8 @@ def with_target_signs(text: str, forms: NumberForms, vocabulary: Vocabulary) -> 
     """
 
     def is_kept(match: re.Match[str]) -> bool:
-        start, end = match.span()
-        neighbours = match.string[max(start - 2, 0) : start] + match.string[end : end + 2]
-        return len(re.findall(r"\D", match[0])) > 1 or not all(map(vocabulary.reads, neighbours))
+        has_two_signs = len(re.findall(r"\D", match[0])) > 1
+        return has_two_signs or not _reads_neighbours(match.string, Span(*match.span()), vocabulary)
 
     return _converted(text, forms, is_kept)
 
