@@ -24,13 +24,16 @@ SOURCES = Path(__file__).parent / "native"
 OPTIONS = Path(__file__).parents[1] / "options" / "table.py"
 C_TYPES = {"i": "int64_t ", "f": "float ", "p": "const int32_t *"}
 # flags of each tier of kernels; the macro names the int8 instructions
-X86_TIERS = {
+X86_ONLY = {
     "avx512": "-DTIER_AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma",
     "avxvnni": "-DTIER_AVX2 -DTIER_AVXVNNI -mavx2 -mfma -mf16c -mavxvnni",
     "avx2": "-DTIER_AVX2 -mavx2 -mfma -mf16c",
-    "portable": "",
 }
-ARM_TIERS = {"dotprod": "-DTIER_DOTPROD -mcpu=generic+dotprod", "portable": ""}
+ARM_ONLY = {"dotprod": "-DTIER_DOTPROD -mcpu=generic+dotprod"}
+PORTABLE = {"portable": ""}
+X86_TIERS, ARM_TIERS = X86_ONLY | PORTABLE, ARM_ONLY | PORTABLE
+# the fastest first; "amx" is compiled with "avx512", of which it replaces one product
+TIERS = ("amx", *X86_ONLY, *ARM_ONLY, *PORTABLE)
 
 
 @dataclass(frozen=True)

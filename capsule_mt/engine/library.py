@@ -18,7 +18,6 @@ from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
 
 VERSION = 23 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
-TIERS = ("amx", "avx512", "avxvnni", "avx2", "dotprod", "portable")
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
@@ -123,6 +122,8 @@ def native_tier(name: str | None = None) -> str:
     requested = name or os.environ.get(TIER, "")
     tier = str(load_library().engine_tier(requested.encode()).decode())
     if not tier:
+        from capsule_mt.engine.build import TIERS  # late: this is an error
+
         available = ", ".join(name for name in TIERS if load_library().engine_tier(name.encode()))
         raise NativeUnavailableError(
             f"{TIER} must be a tier that this processor runs ({available}), or unset, got {requested!r}"

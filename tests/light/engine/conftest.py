@@ -2,7 +2,7 @@
 
 import pytest
 
-from capsule_mt.engine import library
+from capsule_mt.engine import build
 from capsule_mt.engine.library import NativeUnavailableError, load_library, native_tier
 
 
@@ -12,7 +12,7 @@ def available_tiers() -> list[str]:
     except NativeUnavailableError:
         return []
     tiers = []
-    for tier in library.TIERS:
+    for tier in build.TIERS:
         try:
             tiers.append(native_tier(tier))
         except NativeUnavailableError:
