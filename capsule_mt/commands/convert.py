@@ -92,8 +92,9 @@ def main() -> None:
         Translator.from_pretrained(model)  # checks a download that was never used
     if arguments.to == "web":
         from capsule_mt.catalog.pairs import languages_of
-        from capsule_mt.web.model_file import MODEL_FILE, write_web
+        from capsule_mt.web.model_file import MODEL_FILE, check_is_one_pair, write_web
 
+        check_is_one_pair(model)  # before its languages are asked for, and before it is made small
         source, target = languages_of(model, arguments.languages)
         with tempfile.TemporaryDirectory() as small:
             if sources:

@@ -52,8 +52,7 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
     folder = os.fspath(folder)
     checkpoint = open_checkpoint(folder)
     model = load_model(folder, int8=True, shortlist=checkpoint.has_shortlist)  # checks every file
-    if getattr(model.tokenizer, "language_codes", None):
-        raise UnsupportedModelError(f"{folder}: translates many languages; only models of one pair run in the browser")
+    _check_is_one_pair(folder, model.tokenizer)
     tokenizers = checkpoint.tokenizer_jsons()
     program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     description = {
@@ -74,6 +73,17 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
     shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
     metadata = {"model": json.dumps(description), "tokenizers": json.dumps(tokenizers)}
     write_safetensors(file, shapes, lambda name: tensors[name].buffer, metadata)
+
+
+def check_is_one_pair(folder: str | os.PathLike[str]) -> None:
+    """Raise an `UnsupportedModelError` if the model in a folder translates many languages."""
+    folder = os.fspath(folder)
+    _check_is_one_pair(folder, open_checkpoint(folder).read_tokenizer())
+
+
+def _check_is_one_pair(folder: str, tokenizer: object) -> None:
+    if getattr(tokenizer, "language_codes", None):
+        raise UnsupportedModelError(f"{folder}: translates many languages; only models of one pair run in the browser")
 
 
 def _program(program: Program) -> dict[str, Any]:
