@@ -310,7 +310,7 @@ def _checked_unit(text: str, record: dict[str, Any]) -> CheckedUnit:
     translation = record.get("translation_text")
     if translation is None:
         return CheckedUnit(None, [])
-    from capsule_mt.commands.reports import problems_in  # late: a pipe does not need it
+    from capsule_mt.coverage.problems import problems_in  # late: a pipe does not need it
 
     return CheckedUnit(translation, [problem.message for problem in problems_in(text, translation, record)])
 

@@ -10,14 +10,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from capsule_mt.coverage.problems import Problem, Span, problems_of
+from capsule_mt.coverage.problems import Problem, Span, problems_in
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.windows import Header, Totals
 from capsule_mt.messages import with_unit
 
-UNRELATED = "Probably a translation of another text."
-EMPTY = "The translation is empty."
 # notes of a report
 NO_UNRELATED_ALARM = (
     "no alarm of unrelated translations: the calibration has none; `capsule-mt calibrate` adds it, with --reverse"
@@ -53,24 +51,6 @@ class Row(NamedTuple):
     record: Mapping[str, Any] | Failure
     columns: Sequence[str]
     values: Mapping[str, Any]
-
-
-def problems_in(source: str, translation: str, record: Mapping[str, Any]) -> list[Problem]:
-    """Return what to check in a translation, most certain first."""
-    problems = [Problem("fault", EMPTY)] if source.strip() and not translation.strip() else []
-    if record.get("is_unrelated"):
-        problems.append(Problem("doubt", UNRELATED))
-    if "language" in record:
-        problems.append(Problem("doubt", f"The text seems to be in another language: {record['language']}"))
-    if "unknown" in record:
-        problems.append(Problem("fault", f"The model cannot read {record['unknown']:.0%} of the text."))
-    coverage = record.get("coverage")
-    if coverage is not None:
-        problems += problems_of(coverage, source, translation)
-    checks = () if coverage is None else coverage.get("checks", ())
-    if record.get("has_other_placeholders") and not any(check["kind"] == "placeholders" for check in checks):
-        problems.append(Problem("fault", "The placeholders are others, or in another order."))
-    return problems
 
 
 def report_lines(form: str, row: Row) -> list[str]:

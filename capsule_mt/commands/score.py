@@ -27,10 +27,11 @@ from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.files import REPORT_SUFFIXES
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.commands.reports import NO_UNRELATED_ALARM, Row, finite, problems_in, report_header, report_lines
+from capsule_mt.commands.reports import NO_UNRELATED_ALARM, Row, finite, report_header, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
+from capsule_mt.coverage.problems import problems_in
 from capsule_mt.files.digests import checkpoint_digests
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS, PROBE, Failure
 from capsule_mt.files.lines import RowMaker, coverage_record

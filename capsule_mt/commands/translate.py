@@ -54,17 +54,16 @@ from capsule_mt.commands.files import (
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.coverage.names import MARKS, METHODS
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS
-from capsule_mt.files.lines import RowMaker, coverage_record
+from capsule_mt.files.lines import RowMaker
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import LiveLines, decode_lines, open_text
 from capsule_mt.files.windows import Header, Totals, Window, WindowedOutput, holding_back, windows_of, write_windows
 from capsule_mt.formats.reading import ARCHIVE_FORMATS
-from capsule_mt.formats.units import Parsed, Translated, has_other_placeholders
+from capsule_mt.formats.units import Parsed, Translated, facts_of, has_other_placeholders
 from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_unit
 from capsule_mt.options.table import offered
 from capsule_mt.text.keeping import KEEP_KINDS
-from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 from capsule_mt.translate.options import THREADS_ADVICE, TranslationOptions
 
 WINDOW = 2048
@@ -304,13 +303,9 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
         record: dict[str, Any] = {"translation_text": translation.text}
         if translation.score is not None:
             record["score"] = translation.score
-        if translation.unknown > MAX_UNKNOWN_SHARE:
-            record["unknown"] = translation.unknown
         if translation.alignment is not None:
             record["alignment"] = translation.alignment
-        if translation.coverage is not None:
-            record["coverage"] = coverage_record(translation.coverage)
-        records.append(record)
+        records.append(record | facts_of(translation))
     return records
 
 
@@ -580,7 +575,7 @@ def report_headers(arguments: argparse.Namespace, unit: str, note: str) -> dict[
 
 def needs_check(text: str, records: list[dict[str, Any]]) -> bool:
     """Return whether a person should check the best translation of a text."""
-    from capsule_mt.commands.reports import problems_in
+    from capsule_mt.coverage.problems import problems_in
 
     return bool(problems_in(text, records[0]["translation_text"], records[0]))
 

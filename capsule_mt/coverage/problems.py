@@ -19,6 +19,8 @@ NOUNS = {
     "brackets": "pair of brackets",
     "negation": "negation",
 }
+UNRELATED = "Probably a translation of another text."
+EMPTY = "The translation is empty."
 BETWEEN_WORDS = r"[\W_]+"
 HAS_LETTER = re.compile(r"[^\W_]")
 MIN_COVERED = 0.5  # a word below it, such as an article, is shown with the marked words around it
@@ -46,6 +48,29 @@ class Problem(NamedTuple):
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values, as reports and the server's answers have it."""
         return {"level": self.level, "message": self.message, "spans": [span._asdict() for span in self.spans]}
+
+
+def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
+    """Return what to check in a translation, most certain first.
+
+    Args:
+        record: what is known about it: any of `is_unrelated`, `language`, `unknown`, `coverage` (as for `problems_of`)
+            and `has_other_placeholders`.
+    """
+    problems = [Problem("fault", EMPTY)] if source.strip() and not translation.strip() else []
+    if record.get("is_unrelated"):
+        problems.append(Problem("doubt", UNRELATED))
+    if "language" in record:
+        problems.append(Problem("doubt", f"The text seems to be in another language: {record['language']}"))
+    if "unknown" in record:
+        problems.append(Problem("fault", f"The model cannot read {record['unknown']:.0%} of the text."))
+    coverage = record.get("coverage")
+    if coverage is not None:
+        problems += problems_of(coverage, source, translation)
+    checks = () if coverage is None else coverage.get("checks", ())
+    if record.get("has_other_placeholders") and not any(check["kind"] == "placeholders" for check in checks):
+        problems.append(Problem("fault", "The placeholders are others, or in another order."))
+    return problems
 
 
 def problems_of(coverage: Values, source: str, translation: str) -> list[Problem]:

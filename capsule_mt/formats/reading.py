@@ -313,7 +313,18 @@ def _unpacked(content: bytes, name: str) -> bytes:
     return unpacked
 
 
-def translate_file(content: bytes, format: str, translate: Callable[..., Sequence[Any]], **options: Any) -> bytes:
+def translate_file(
+    content: bytes,
+    format: str,
+    translate: Callable[..., Sequence[Any]],
+    *,
+    name: object = "the file",
+    encoding: str | None = None,
+    column: str | None = None,
+    language: str | None = None,
+    flag_all: bool = False,
+    **unknown: Any,
+) -> bytes:
     """Return a file of the same kind with its texts translated.
 
         translate_file(page, "html", translator, name="page.html")
@@ -322,19 +333,29 @@ def translate_file(content: bytes, format: str, translate: Callable[..., Sequenc
 
     Args:
         translate: a `Translator`, or another callable that takes a list of texts, and `keep`. A `partial` of a
-            `Translator` has options for it, such as `num_beams`.
-        options: those of `parse`; `language` is by default the target language of the `Translator`.
+            `Translator` has options for it, such as `num_beams`. With `coverage`, what it finds flags translations.
+        name, encoding, column, flag_all: those of `parse`.
+        language: that of `parse`; by default the target language of the `Translator`.
     """
-    if options.get("language") is None:
-        options["language"] = target_language_of(translate)
-    parsed = parse(content, format, **options)
+    if unknown:
+        raise TypeError(
+            f"`translate_file` does not have an option `{next(iter(unknown))}`; it has name, encoding, column, "
+            "language and flag_all. Options of a `Translator` go into a partial: "
+            f"`translate_file(content, {format!r}, partial(translator, num_beams=4))`"
+        )
+    if isinstance(translate, partial) and (translate.keywords.get("num_return_sequences") or 1) > 1:
+        raise ValueError("`num_return_sequences` must be 1: a file has one translation of each text")
+    if language is None:
+        language = target_language_of(translate)
+    options: dict[str, Any] = {"encoding": encoding, "column": column, "language": language, "flag_all": flag_all}
+    parsed = parse(content, format, name=name, **options)
     for location, note in notes_of(parsed.units):
-        warn(f"{options.get('name', 'the file')}, {location}: {note}")
+        warn(f"{name}, {location}: {note}")
     texts = [unit.text for unit in parsed.units]
     kept = translate.keywords.get("keep", ()) if isinstance(translate, partial) else ()
     translations = translate(texts, keep=list(dict.fromkeys((*parsed.keep, *kept))))
     pairs = zip(texts, translations, strict=True)
-    return parsed.write([translated(text, translation.text) for text, translation in pairs])
+    return parsed.write([translated(text, translation) for text, translation in pairs])
 
 
 def target_language_of(translate: Callable[..., object]) -> str | None:

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from capsule_mt.files.lines import coverage_record
 from capsule_mt.text.copying import PRINTF_FORMAT
 from capsule_mt.text.keeping import placeholders_of
+from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 
 # "%s" takes the next argument of the formatting call, so their order must be kept; "%1$s" and "%(name)s" may move
 UNNUMBERED_PLACEHOLDER = re.compile(rf"%{PRINTF_FORMAT}[dioufcxXegrsp@](?!\w*%)")
@@ -82,9 +84,23 @@ def has_other_placeholders(text: str, translation: str) -> bool:
     )
 
 
-def translated(text: str, translation: str) -> Translated:
-    """Return the translation of a unit's text; it needs a review unless it has the same placeholders."""
-    return Translated(translation, has_other_placeholders(text, translation))
+def translated(text: str, translation: Any) -> Translated:
+    """Return the translation of a unit's text, which needs a review if there is anything to check in it.
+
+    Args:
+        translation: a `Translation`, or another object with its `text`.
+    """
+    from capsule_mt.coverage.problems import problems_in  # late: many formats have no flags
+
+    record = facts_of(translation) | {"has_other_placeholders": has_other_placeholders(text, translation.text)}
+    return Translated(translation.text, bool(problems_in(text, translation.text, record)))
+
+
+def facts_of(translation: Any) -> dict[str, Any]:
+    """Return what a `Translation` says about its quality, as `problems_in` reads it."""
+    unknown, coverage = getattr(translation, "unknown", 0.0), getattr(translation, "coverage", None)
+    facts = {"unknown": unknown} if unknown > MAX_UNKNOWN_SHARE else {}
+    return facts if coverage is None else {**facts, "coverage": coverage_record(coverage)}
 
 
 class Parsed(Protocol):

@@ -244,10 +244,7 @@ class Answers:
         ranks = range(max(map(len, translations), default=1))
         # a unit with fewer alternatives repeats its last one
         ranked = [
-            [
-                translated(text, unit[min(rank, len(unit) - 1)].text)
-                for text, unit in zip(units, translations, strict=True)
-            ]
+            [translated(text, unit[min(rank, len(unit) - 1)]) for text, unit in zip(units, translations, strict=True)]
             for rank in ranks
         ]
         return await self._in_child(request, client, lambda worker: worker.write(file, ranked))

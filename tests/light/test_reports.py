@@ -7,8 +7,8 @@ import json
 import pytest
 
 from capsule_mt.commands.files import OutputFormat, checked_units, report
-from capsule_mt.commands.reports import Row, problems_in, report_header, report_lines
-from capsule_mt.coverage.problems import problems_of
+from capsule_mt.commands.reports import Row, report_header, report_lines
+from capsule_mt.coverage.problems import problems_in, problems_of
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.windows import Totals
 from capsule_mt.formats.units import Unit

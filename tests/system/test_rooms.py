@@ -16,7 +16,7 @@ LIGHT = {
     "text": {"files.reading", "messages"},
     "options": set(),
     "engine": {"options"},
-    "formats": {"files", "messages", "text"},
+    "formats": {"coverage.problems", "files", "messages", "text"},
     "models": {"engine", "files", "messages", "options", "text"},
     "catalog": {"files", "messages", "models.registry", "text"},
     "coverage": {"engine", "text"},

@@ -10,12 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from capsule_mt.commands.files import OutputFormat
+from capsule_mt.commands.translate import records_of
+from capsule_mt.coverage.results import Check, Coverage
 from capsule_mt.files.encodings import likely_encoding
 from capsule_mt.formats.markup import Markup
 from capsule_mt.formats.reading import format_of, parse, translate_file
 from capsule_mt.formats.subtitles import cut
 from capsule_mt.formats.units import FormatError, Translated
+from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 from capsule_mt.translate.pivot import PivotTranslator
+from capsule_mt.translate.results import Translation
 from tests.light.decoders import translator
 from tests.light.formats.files import BODY, FILES, HTML, MARKDOWN, PO, SRT, VTT, XLIFF, content_of, docx
 
@@ -537,6 +542,36 @@ def test_an_entry_that_lost_a_placeholder_needs_review(format, content, mark):
     lossy = translate_file(content, format, lambda texts, keep: [SimpleNamespace(text="Hallo") for _ in texts])
     assert mark in lossy
     assert mark not in complete
+
+
+CATALOG = b'msgid "Hello there, 3 people"\nmsgstr ""\n'
+CHECKED = Coverage(1.0, (), (), (), checks=(Check("numbers", "3", ""),))
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_flagged"),
+    [
+        ({}, False),
+        ({"unknown": MAX_UNKNOWN_SHARE}, False),
+        ({"unknown": MAX_UNKNOWN_SHARE + 0.01}, True),
+        ({"coverage": Coverage(1.0, (), (), ())}, False),
+        ({"coverage": CHECKED}, True),
+    ],
+)
+def test_what_the_command_flags_is_flagged(facts, is_flagged):
+    translation = Translation(**{"text": "Hallo", "score": -1.0, "coverage": None, "segments": ()} | facts)
+    written = translate_file(CATALOG, "po", lambda texts, keep: [translation])
+    assert (b"#, fuzzy" in written) is is_flagged
+    line = OutputFormat(labels=["line 1"]).columns(0, "Hello there, 3 people", records_of([translation]))[0][0]
+    assert bool(json.loads(line)[1]) is is_flagged
+
+
+def test_an_option_of_a_translator_is_sent_to_a_partial():
+    message = r"`translate_file` does not have an option `num_beams`.*`translate_file\(content, 'po', partial\("
+    with pytest.raises(TypeError, match=message):
+        translate_file(CATALOG, "po", translator(), num_beams=4)
+    with pytest.raises(ValueError, match="`num_return_sequences` must be 1"):
+        translate_file(CATALOG, "po", partial(translator(), num_beams=2, num_return_sequences=2))
 
 
 def named(folder, **languages):
