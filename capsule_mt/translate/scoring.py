@@ -58,8 +58,8 @@ class Scorer:
             this model's or it is downloaded.
     """
 
-    glossary: "Glossary | None" = None
     languages: tuple[str | None, str | None] = (None, None)  # source and target of calls that do not name them
+    _glossary: "Glossary | None" = None
     _reverse: "Scorer | str | os.PathLike[str] | None" = None
     # the reverse that the calibration names, and its folder if there is one; (None, None) before the first search
     _located_reverse: tuple[str | None, str | None] = (None, None)
@@ -74,11 +74,24 @@ class Scorer:
         if isinstance(model, (str, os.PathLike)):
             raise TypeError(f"`model` must be a loaded model, got {model!r}: `from_pretrained` takes a folder")
         self.loaded = model
+        self._take_glossary(glossary)
+        self._take_reverse(reverse)
+
+    @property
+    def glossary(self) -> "Glossary | None":
+        """Terms and their translations; a dictionary or a file may be assigned, too."""
+        return self._glossary
+
+    @glossary.setter
+    def glossary(self, glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None") -> None:
+        self._take_glossary(glossary)
+
+    def _take_glossary(self, glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None") -> None:
         if glossary is not None:
             from capsule_mt.text.glossary import glossary_of  # late: few have one
 
-            self.glossary = glossary_of(glossary)
-        self._take_reverse(reverse)
+            glossary = glossary_of(glossary)
+        self._glossary = glossary
 
     @property
     def calibration(self) -> "Calibration":

@@ -20,7 +20,7 @@ from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import is_marian
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.opening import check_name_or_folder
-from capsule_mt.text.glossary import Glossary, glossary_of
+from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown_arguments
@@ -79,7 +79,7 @@ class Translator(capsule_mt.translate.translator.Translator):
     ) -> None:
         check_model(model)
         self.model: Any = model.eval()
-        self.glossary = glossary_of(glossary)
+        self._take_glossary(glossary)
         self._loads_with = {}
         check_weights(model)
         check_tokenizer(model, tokenizer)

@@ -6,6 +6,7 @@ import pytest
 
 from capsule_mt import Translator
 from capsule_mt.text.glossary import Glossary, glossary_of, missing_terms, next_word, with_term
+from tests.light.decoders import translator
 from tests.light.test_translator import RELEASED
 
 
@@ -40,6 +41,18 @@ def test_terms_are_strings(terms):
     ((source, target),) = terms.items()
     with pytest.raises(TypeError, match=f"a glossary maps strings to strings, got {source!r}: {target!r}$"):
         Glossary(terms)
+
+
+def test_a_glossary_may_be_assigned(tmp_path):
+    model, file = translator(), tmp_path / "terms.tsv"
+    file.write_text("cat\tKatze\n")
+    for glossary in (file, str(file), {"cat": "Katze"}, Glossary({"cat": "Katze"})):
+        model.glossary = glossary
+        assert model.glossary.terms == {"cat": "Katze"}
+    with pytest.raises(TypeError, match="`glossary` must be a dictionary or a file, got a list"):
+        model.glossary = [("cat", "Katze")]
+    model.glossary = None
+    assert model.glossary is None
 
 
 def test_a_glossary_of_another_type_is_named():
