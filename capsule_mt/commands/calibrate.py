@@ -7,8 +7,8 @@
     capsule-mt calibrate checkpoints/capsule-marian-de-en dev.de dev.en --align-with train.de train.en \\
         --reverse checkpoints/capsule-marian-en-de
 
-A word aligner links the words of sources and references. From each reference, the command drops the translations of 0,
-1, 2 and half of the content words of its source. From what remains, it learns:
+A word aligner links the words of sources and references. From each of --sentences references, the command drops the
+translations of 0, 1, 2 and half of the content words of its source. From what remains, it learns:
 
 - for the method "attention", the attention head of the decoder that separates dropped from translated words best. If
   it does not separate them well enough, the model does not get this method;
@@ -16,8 +16,8 @@ A word aligner links the words of sources and references. From each reference, t
   below which a word is marked;
 - a curve from the mean over the words to the score, which is the share of content words that are translated.
 
-Words that complete references often leave out, such as the German "sich", are optional: coverage ignores them. The 50
-most frequent words count only if they are marked. The result is written into the checkpoint's config.json; for a
+Words that complete references often leave out, such as the German "sich", are optional: coverage ignores them. Very
+frequent words (up to 50) count only if they are marked. The result is written into the checkpoint's config.json; for a
 folder of Marian, into coverage_calibration.json; for a model by name, into its folder in the cache.
 
 With --reverse, a reverse model, which translates in the other direction, verifies the marks, and the score also counts

@@ -1,4 +1,4 @@
-"""List likely translations of each source word, so that decoding scores a few hundred tokens, not the vocabulary.
+"""List likely translations of each source word, so that decoding scores only these, not the vocabulary.
 
     capsule-mt shortlist outputs/demo train.en train.de
     capsule-mt translate outputs/demo --shortlist --input text.en --output text.de
