@@ -14,7 +14,7 @@ const EMOJI_OR_SIGNS = new RegExp(`${PATTERNS.EMOJI}|${KEPT_PATTERNS.numerals}|$
 const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE, PATTERNS.NUMBERED].map((pattern) => new RegExp(pattern, "uy"));
 const LETTER = /\p{L}/u;
 
-export const mayHaveNonWords = (text) => NON_WORD_SIGNS.some((sign) => text.includes(sign));
+export const mayHaveNonWords = (text) => text[0] === "!" || NON_WORD_SIGNS.some((sign) => text.includes(sign));
 
 /** Return the parts of a text that its translation has as they are, by their kinds. */
 export function itemsOf(text, pattern = ITEMS) {

@@ -28,6 +28,7 @@ _PLACEHOLDER = (
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
     r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
+    r"|(?<![^\s(\"'>])![a-z_]\w+"  # of Drupal
     rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXegr](?:\b|(?={UNIT}|[A-Z][a-z ]))|@)"
     # %PRODUCTNAME is of LibreOffice, %title of Drupal; of "%sfiles", nothing tells whether it is one
     r"|%(?:L?\d{1,2}|n)\b|%\w+%|(?<![\w%])(?<!\d )%[A-Za-z_]\w+|%%)"
@@ -84,6 +85,11 @@ NON_WORD_SIGNS = (
     "[[",
     "[%",
     "()",
+    " !",
+    "\n!",
+    "(!",
+    '"!',
+    "'!",
     "*",
     "~~",
     "m\xb2",
@@ -104,7 +110,7 @@ EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
 def may_have_non_words(text: str) -> bool:
     """Whether `NON_WORDS` may match in a text: a fast check before the slow pattern."""
-    return any(sign in text for sign in NON_WORD_SIGNS)
+    return text[:1] == "!" or any(sign in text for sign in NON_WORD_SIGNS)
 
 
 def lacks_words(text: str) -> bool:
