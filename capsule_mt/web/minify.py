@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from string import ascii_lowercase
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 # the names of the language, and those of browsers and node that the package uses
 KEYWORDS = """
@@ -62,7 +62,24 @@ def page_scripts(modules: Mapping[str, str], entries: Sequence[str] = ("index", 
     shared = {name: text for name, text in modules.items() if name not in entries}
     public = {name for text in texts.values() for name in re.findall(r"\w+", text)}
     bundle = minified(with_variables_for_fields(_joined_modules(shared)), sorted(exports - {""}), public)
-    return {"capsule": bundle} | {name: without_comments(text) for name, text in texts.items()}
+    return {"capsule": bundle} | {name: _minified_entry(text, public) for name, text in texts.items()}
+
+
+def _minified_entry(text: str, public: Collection[str]) -> str:
+    """Return an entry with short names, or only without comments if it imports from elsewhere, such as node."""
+    if re.search(r'^import (?!\{[^}]*\} from "\./capsule\.js";$)', text, re.MULTILINE):
+        return without_comments(text)
+    is_import = re.compile(r'^import \{([^}]*)\} from "\./capsule\.js";\n', re.MULTILINE)
+    is_export = re.compile(r'^export \{[^}]*\} from "\./capsule\.js";\n', re.MULTILINE)
+    exported = re.findall(r"^export (?:class|function|const) (\w+)", text, re.MULTILINE)
+    # as a pattern, imported names get short ones like other variables
+    imported = f"const {{{','.join(is_import.findall(text))}}} = capsule;\n"
+    body = re.sub(r"^export ", "", is_export.sub("", is_import.sub("", text)), flags=re.MULTILINE)
+    script = minified(imported + body, exported, public)
+    pattern = cast(re.Match[str], re.match(r"let(\{[^}]*\})=\w+([;,])", script))  # other variables may follow it
+    names = pattern[1].replace(":", " as ")
+    remaining = script[pattern.end() :] if pattern[2] == ";" else "let " + script[pattern.end() :]
+    return f'import{names}from"./capsule.js";{remaining}' + "".join(is_export.findall(text))
 
 
 def with_variables_for_fields(script: str) -> str:

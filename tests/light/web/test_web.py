@@ -749,6 +749,23 @@ def test_a_statement_declares_one_name():
         minified("const one = 1, two = 2;")
 
 
+def test_the_entries_of_a_page_have_short_names():
+    modules = {
+        "capsule": "export const first = 1;\nexport function second() { return first; }\n",
+        "index": 'import { second } from "./capsule.js";\nexport { first } from "./capsule.js";\n'
+        "export function third(text) {\n  return second(text); // a comment\n}\n",
+        "worker": 'import { first } from "./capsule.js";\nlet last = first;\nlast += 1;\n',
+    }
+    scripts = page_scripts(modules)
+    assert scripts["index"] == (
+        'import{second as E}from"./capsule.js";function S(e){return E(e)}\nexport{S as third};\n'
+        'export { first } from "./capsule.js";\n'
+    )
+    assert scripts["worker"] == 'import{first as E}from"./capsule.js";let S=E;S+=1;\n'
+    node = 'import { readFileSync } from "node:fs";\nreadFileSync(0); // a comment\n'
+    assert page_scripts(modules | {"index": node})["index"] == node
+
+
 def test_a_name_of_two_modules():
     modules = {"one": "const name = 1;\n", "other": "function name() {}\n", "index": "", "worker": ""}
     with pytest.raises(ValueError, match="more than one module of the package defines name"):
