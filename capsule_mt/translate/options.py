@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 BATCHES_READ_AHEAD = 32
 # how many texts (not batches) are read ahead with `batch_tokens`
 TEXTS_READ_AHEAD = 2048
-# transformers' default, which it also writes into generation configs that do not set a `max_length`
-UNCHOSEN_MAX_LENGTH = 20
 # entries of a generation config that do not concern the search, or that are read elsewhere
 IGNORED = frozenset(
     {
@@ -310,6 +308,6 @@ def limit_of_checkpoint(model: SearchedModel) -> int | None:
     new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))
     if new_tokens is not None:
         limits.append(int(new_tokens))
-    elif length is not None and length != UNCHOSEN_MAX_LENGTH:
+    elif length is not None:
         limits.append(int(length) - 1)
     return max(min(limits), 1) if limits else None

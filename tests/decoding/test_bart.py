@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from transformers import AutoModelForSeq2SeqLM
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
@@ -93,6 +94,20 @@ def test_tokens_equal_those_of_generate(model_type):
             lengths |= {int(row.ne(PAD).sum()) for row in expected}
     assert count == 240
     assert len(lengths) > 4
+
+
+@pytest.mark.parametrize(
+    ("max_length", "length"), [(None, 21), (20, 20), *(pytest.param(n, n, marks=pytest.mark.slow) for n in (142, 200))]
+)
+@pytest.mark.parametrize("model_type", BART_FAMILIES)
+def test_the_length_of_generation_config(model_type, max_length, length, tmp_path):
+    model = build_bart(model_type, **sizes(32, (1, 1), (4, 4), (32, 32)), max_position_embeddings=256)
+    model.generation_config.max_length, model.generation_config.suppress_tokens = max_length, [END]
+    model.save_pretrained(tmp_path)
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    expected = model.generate(**padded(sources_of(0)))
+    assert expected.shape[1] == length
+    assert torch.equal(strictly(model, int8=False).generate(**padded(sources_of(0))), expected)
 
 
 @pytest.mark.parametrize("model_type", BART_FAMILIES)

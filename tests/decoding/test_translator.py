@@ -181,6 +181,18 @@ def test_the_limit_is_that_of_generate(fast, config_options, call_options, in_co
     assert translation.was_cut
 
 
+@pytest.mark.parametrize("max_length", [5, 20])  # before 5.15, transformers took 20 as its own default
+def test_the_limit_of_the_checkpoint_is_that_of_generate(fast, max_length):
+    model = copy.deepcopy(fast.model)
+    settings = model.generation_config
+    settings.max_new_tokens, settings.max_length, settings.suppress_tokens = None, max_length, [settings.eos_token_id]
+    generated = model.generate(**fast.tokenizer(TEXTS[0], return_tensors="pt"))
+    assert generated.shape == (1, max_length)
+    translation = Translator(model, fast.tokenizer)(TEXTS[0])
+    assert translation.token_ids == tuple(generated[0].tolist())
+    assert translation.was_cut
+
+
 def test_languages_and_settings_of_the_task(plain):
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(plain), AutoTokenizer.from_pretrained(plain)
     settings = {"prefix": "translate English to German: ", "max_new_tokens": 4}
