@@ -10,6 +10,8 @@ BLOCK = 1 << 20
 NAMES = ("config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json")
 BEGINNINGS = ("tokenizer", "vocab", "merges", "source_", "target_")
 ENDINGS = (".safetensors", ".bin", ".npz", ".spm", ".model", ".yml")
+# loading compares these with the checksum in the JSON file of the same name
+CHECKED_FILES = ("int8.safetensors", "small.safetensors")
 
 
 def file_digest(file: str | os.PathLike[str]) -> str:
@@ -37,7 +39,13 @@ def checkpoint_digests(checkpoint: str | os.PathLike[str], revision: str | None 
     if not folder.is_dir():
         return {"revision": revision or "unknown"}
     return {
-        file.name: file_digest(file)
+        file.name: file_digest(_checksum_file(file))
         for file in sorted(folder.iterdir())
         if file.is_file() and (file.name in NAMES or file.suffix in ENDINGS or file.name.startswith(BEGINNINGS))
     }
+
+
+def _checksum_file(file: Path) -> Path:
+    """Return the short file with the checksum of `file`, if loading reads it; else `file`."""
+    checksum_file = file.with_suffix(".json")
+    return checksum_file if file.name in CHECKED_FILES and checksum_file.is_file() else file
