@@ -246,7 +246,11 @@ class Translator(capsule_mt.translate.translator.Translator):
         return TransformersTokenizer(self.tokenizer, *self._languages(options), clean_up)
 
     def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
-        return cast(TransformersTokenizer, tokenizer).labels(translation)
+        labels, start = cast(TransformersTokenizer, tokenizer).labels(translation), self._decoder.start
+        if not hasattr(self.tokenizer, "tgt_lang") or start in self._decoder.ends:
+            return labels
+        # a decoder that starts with the language does not predict it; mBART's labels have it after the end token
+        return labels[labels[:1] == [start] : len(labels) - (labels[-1:] == [start])]
 
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         prefix = self._task_settings(options).get("prefix") or getattr(self.model.config, "prefix", None) or ""

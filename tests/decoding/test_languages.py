@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 import sentencepiece
 import torch
-from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
+from transformers import M2M100Tokenizer, MBart50Tokenizer, MBartTokenizer, NllbTokenizer
 
 import hf_capsule_mt
 from capsule_mt import CoverageOptions, Translator
@@ -259,6 +259,48 @@ def test_a_decoder_that_starts_with_its_language(folders, tmp_path):
         translator(SENTENCES["en"], tgt_lang="fr")
     listed = Translator.from_pretrained(tmp_path / "model", src_lang="en", shortlist=True)
     assert listed(SENTENCES["en"], **settings).segments[0].target_ids[0] == romanian
+
+
+@pytest.mark.parametrize("format_name", ["mbart50", "mbart"])
+def test_a_score_does_not_count_the_language_that_a_decoder_starts_with(format_name, folders, tmp_path):
+    """`labels` have the language first (mBART-50), or after the end (mBART); `generate` never predicts it."""
+    folder, tokenizer, model = folders["mbart50"]
+    heavy_folder = shutil.copytree(folder, tmp_path / "model")
+    if format_name == "mbart":
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+        pieces = [(processor.id_to_piece(index), processor.get_score(index)) for index in range(len(processor))]
+        charsmap = read_sentencepiece(folder / "sentencepiece.bpe.model").charsmap
+        tokenizer = MBartTokenizer(vocab=pieces, _spm_precompiled_charsmap=charsmap)
+    romanian = tokenizer.convert_tokens_to_ids("ro_RO")
+    for file in ("config.json", "generation_config.json"):
+        edit_json(heavy_folder / file, decoder_start_token_id=romanian)
+    tokenizer.src_lang = "en_XX"
+    tokenizer.save_pretrained(heavy_folder)
+    text, translation = SENTENCES["en"], "Da, bine."
+    target = [*tokenizer(text_target=translation, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    decoder_ids = torch.tensor([[romanian, *target[:-1]]])
+    with torch.no_grad():
+        logits = model(**tokenizer(text, return_tensors="pt"), decoder_input_ids=decoder_ids).logits
+        loss = torch.nn.functional.cross_entropy(logits[0], torch.tensor(target)).item()
+    translator = hf_capsule_mt.Translator.from_pretrained(heavy_folder, device="cpu", src_lang="en", tgt_lang="ro")
+    (scored,) = translator.score([text], [translation])
+    assert list(scored.segments[0].target_ids) == [romanian, *target]
+    assert scored.score == pytest.approx(-loss, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_scores_are_the_losses_of_transformers(name, folders, tmp_path):
+    folder, tokenizer, model = folders[name]
+    tokenizer.src_lang, tokenizer.tgt_lang = CODES[name]["en"], CODES[name]["fr"]
+    labels = tokenizer(text_target=SENTENCES["fr"], return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        loss = model(**tokenizer(SENTENCES["en"], return_tensors="pt"), labels=labels).loss.item()
+    heavy_folder = shutil.copytree(folder, tmp_path / "model")
+    tokenizer.save_pretrained(heavy_folder)
+    light = Translator.from_pretrained(folder)
+    for translator in (light, hf_capsule_mt.Translator.from_pretrained(heavy_folder, device="cpu")):
+        (scored,) = translator.score([SENTENCES["en"]], [SENTENCES["fr"]], src_lang="en", tgt_lang="fr")
+        assert scored.score == pytest.approx(-loss, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
