@@ -20,7 +20,7 @@ Other files are translated line by line. Structured ones, such as .toml, .rst an
 images and the like are refused, with advice.
 
 Each line is a text, whose sentences are translated one by one. An empty line stays empty. A line that cannot be
-translated becomes an empty line; stderr and a .jsonl of coverage give the reason, and the exit code is 3. Progress
+translated becomes an empty line; stderr and the report of --coverage give the reason, and the exit code is 3. Progress
 goes to stderr. With --output, the same command resumes an interrupted run. Ctrl-C exits with 130.
 
 Several processes, on any machines, can share the work through the folder of the output. Process RANK of WORLD_SIZE

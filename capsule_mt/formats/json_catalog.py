@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from capsule_mt.formats.catalog import BAR, SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog
 from capsule_mt.formats.icu import has_branches
 from capsule_mt.formats.plurals import CATEGORIES, NUMBER
-from capsule_mt.formats.units import Translated
+from capsule_mt.formats.units import BY_HAND, Translated
 from capsule_mt.text.keeping import placeholders_of
 
 MAX_DEPTH = 50
@@ -65,10 +65,14 @@ class WikiChoice:
 
     def __init__(self, text: str, message_of: Callable[[str], Message]) -> None:
         self._parts: list[str | Message | WikiChoice] = []
-        self.note = ""
+        self.note, self._copied = "", list[str]()
         match = WIKI_CHOICE.search(text)
-        if match is None or len(WIKI_CHOICE.findall(text)) > MAX_WIKI_CHOICES:
+        if match is None:
             self._parts.append(text)
+            return
+        if len(WIKI_CHOICE.findall(text)) > MAX_WIKI_CHOICES:
+            self.note = f"a message with more than {MAX_WIKI_CHOICES} choices stays as it is; {BY_HAND}"
+            self._copied = [text]  # its unit only names it
             return
         for index, form in enumerate(match[2].split("|")):
             number = re.match(r"\s*\d+=", form)  # a form for exactly this number
@@ -80,10 +84,12 @@ class WikiChoice:
 
     @property
     def texts(self) -> list[str]:
-        return [text for part in self._parts if not isinstance(part, str) for text in part.texts]
+        return self._copied or [text for part in self._parts if not isinstance(part, str) for text in part.texts]
 
     def filled(self, results: Sequence[Translated]) -> str | None:
         """Return the translated message, `None` if one of its sentences stays as it is."""
+        if self._copied:
+            return None
         remaining = iter(results)
         written: list[str] = []
         for part in self._parts:

@@ -308,6 +308,8 @@ def test_mediawiki_chooses_among_whole_sentences():
     )
     too_many = "{{PLURAL:$1|a|b}}" * 4
     assert written(too_many) == too_many
+    (unit,) = read("en.json", json.dumps({"a": too_many}), "de").units
+    assert unit.note == "a message with more than 3 choices stays as it is; translate it by hand"
 
 
 def test_comments_stay_and_menu_keys_are_marked_in_messages_of_browsers():
