@@ -8,7 +8,7 @@ const patternOfKinds = (kinds) => new RegExp(kinds.map((kind) => `(?<${kind}>${K
 export const ITEMS = patternOfKinds(Object.keys(KEPT_PATTERNS));
 export const CHECKED_ITEMS = patternOfKinds(KEPT_KINDS);
 export const TAGS = patternOfKinds(["tags"]);
-const NON_WORDS = patternOfKinds(["urls", "tags", "placeholders", "code"]);
+const NON_WORDS = patternOfKinds(["urls", "tags", "placeholders", "breaks", "code"]);
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");
 const EMOJI_OR_SIGNS = new RegExp(`${PATTERNS.EMOJI}|${KEPT_PATTERNS.numerals}|${KEPT_PATTERNS.signs}`, "u");
 const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE, PATTERNS.NUMBERED].map((pattern) => new RegExp(pattern, "uy"));

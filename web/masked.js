@@ -4,11 +4,11 @@
 import { AROUND_ITEMS, ARROWS, ARROW_STAND_IN, BLOCK_BREAK, EMPHASIS_TAGS, MAX_NUMBER, MAX_ROUNDS, PATTERNS, STAND_INS } from "./interface.js";
 import { itemsOf, TAGS } from "./keeping.js";
 
-const BLOCK_TAG = new RegExp(`^${PATTERNS.BLOCK_TAG}`, "iu");
+const BLOCK_TAG = new RegExp(`^(?:${PATTERNS.BLOCK_TAG})`, "iu");
 const TAG_NAME = new RegExp(`^${PATTERNS.TAG_NAME}`, "u");
 const [BEFORE_SIGN, LEFT_SIDE] = [PATTERNS.BEFORE_SIGN, PATTERNS.LEFT_SIDE].map((pattern) => new RegExp(pattern, "u"));
 const [AFTER_SIGN, RIGHT_SIDE] = [PATTERNS.AFTER_SIGN, PATTERNS.RIGHT_SIDE].map((pattern) => new RegExp(`^${pattern}`, "u"));
-const TAG_KINDS = ["tags", "emoji", "emphasis", "signs"]; // that the model does not read
+const TAG_KINDS = ["tags", "breaks", "emoji", "emphasis", "signs"]; // that the model does not read
 export const UNKNOWN_KINDS = ["unknown", "amounts", "signs", "arrows"]; // of what the vocabulary lacks
 const hasLetters = (text) => /\p{L}/u.test(text);
 const countOf = (part, text) => text.split(part).length - 1;

@@ -6,7 +6,7 @@ from capsule_mt.text.sentences import UNSPACED_STOPS, Span
 
 # Patterns are compiled at their first use: that takes milliseconds, and most texts need none of these.
 URL = (  # with placeholders, or an e-mail address
-    rf"(?i:https?://|www\.)(?:[^\s<>\"'{{}}{UNSPACED_STOPS}]|\{{[^\s{{}}]*\}})*(?:[\w/]|(?<=\}}))"
+    rf"(?i:https?://|www\.)(?:[^\s<>\"'{{}}\\{UNSPACED_STOPS}]|\{{[^\s{{}}]*\}})*(?:[\w/]|(?<=\}}))"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 )
 TAG = r"(?s:<!--(?:(?!<!--).)*?-->)|</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
@@ -42,7 +42,7 @@ _GLUED_BEFORE = (
 _GLUED_AFTER = (
     rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))"
     r"|[%\xb0\xaa\xba\xb2\xb3\u2030+>]"
-    r"|[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
+    r"|(?!\\[nrt](?![a-z]))[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
 )
 BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*"
 PLACEHOLDER = f"{_GLUED_BEFORE}{BARE_PLACEHOLDERS}{_GLUED_AFTER}"
@@ -68,8 +68,17 @@ CODE = (
     r"|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+|\\[A-Za-z]+(?=\{)"
     r"|(?<![\w&])[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
     r"|(?<![^\n])[ckm]?m[\xb2\xb3](?!\w)"
+    # a backslash with what is glued to it: "docs\main", "\alpha", "caf\u00e9"; "docs\notes.txt", "src\new\test"; "\n"
+    r"|(?<![\w\\.-])[\w.-]*(?:\\{1,2}[\w.-]+)*?\\{1,2}(?![nrt])\w(?:[\w.\\-]*\w)?"
+    r"|(?<![\w\\.-])[\w.-]+(?:(?:\\[\w-]+)+\.[a-z]\w*|(?:\\[nrt][a-z][\w-]*){2,})"
+    r"|(?:\\{1,2}[nrt])+(?!\w)|(?<!\S)\\+(?:[nrt]\w+|(?!\S))"
 )
-NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
+# line breaks and tabs as programs write them, "One.\nTwo", but not in a path or quoted alone: they end a sentence
+BREAK = (
+    r"(?:(?<=[^\s\\])(?:\\r)?\\[nt](?![a-z][\w-]*(?:\.|\\[a-z])[a-z]|[\"'`)\u201d\xbb])"
+    r"|(?<!\S)\\n(?=[A-Z\xc0-\xde]))(?:\\[nrt](?![a-z]))*"
+)
+NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}"
 NON_WORD_SIGNS = (
     "`",
     "<",
@@ -85,6 +94,7 @@ NON_WORD_SIGNS = (
     "[[",
     "[%",
     "()",
+    "\\",
     " !",
     "\n!",
     "(!",

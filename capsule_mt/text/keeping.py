@@ -20,6 +20,7 @@ from typing import cast
 
 from capsule_mt.text.copying import (
     BARE_PLACEHOLDERS,
+    BREAK,
     CODE,
     EMOJI,
     NUMBER_PLACEHOLDER,
@@ -38,6 +39,7 @@ PATTERNS = {
     "urls": URL,
     "placeholders": PLACEHOLDER,
     "numbers": r"(?<!\w)(?<!&#)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
+    "breaks": BREAK,
     "code": CODE,
     # not only a joiner or a selector of a variant, which may stand between letters
     "emoji": rf"(?![\u200d\ufe0f](?!\u20e3)){EMOJI}+(?:\s*{EMOJI}+)*",
@@ -67,7 +69,17 @@ PATTERNS["signs"] = (
     rf"(?:(?<=[^\W_])|{_AFTER_MARK})[\xb9\xb2\xb3\u2070\u2074-\u207f]+"
     rf"|(?:(?<={_LETTER}{{3}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\])+(?!\()|(?<={_LETTER}{{2}})\*{{1,3}}(?![\w*])"
 )
-COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji", "emphasis", "numerals", "signs")  # kept by default
+COPIED_KINDS = (
+    "tags",
+    "urls",
+    "placeholders",
+    "breaks",
+    "code",
+    "emoji",
+    "emphasis",
+    "numerals",
+    "signs",
+)  # kept by default
 # the kinds of items that the vocabulary lacks: words, signs with a number, and signs alone
 UNKNOWN, AMOUNT, SIGN, ARROW = "unknown", "amounts", "signs", "arrows"
 ARROWS = frozenset("\u2192\u21d2\u21e8\u279c\u279d\u279e\u27a1\u27a4\u27f6\u25b6\u25b8\u25ba")
@@ -75,9 +87,10 @@ ARROW_STAND_IN = ">"  # in a menu path: without it, a model reorders "Settings P
 AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
 TAG_NAME = r"<(/?)([\w:-]+)"
-# tags that end a sentence: the model reads a line break
+# tags that end a sentence, as "\n" does: the model reads a line break
 BLOCK_TAG = (
-    r"(?i)</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b"
+    r"(?i)\\[nrt]"
+    r"|</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b"
 )
 BLOCK_BREAK = "\x1e"
 EMPHASIS_TAGS = "<in-capitals>", "</in-capitals>"  # not of the user's: around words in capitals, as in "do NOT press"
@@ -187,7 +200,7 @@ def is_item(part: str) -> bool:
 
 def is_tag(part: str) -> bool:
     """Return whether a part is taken out of what the model reads: a tag, emoji or a sign."""
-    return isinstance(part, Item) and part.kind in ("tags", "emoji", "emphasis", SIGN)
+    return isinstance(part, Item) and part.kind in ("tags", "breaks", "emoji", "emphasis", SIGN)
 
 
 def _is_unchanged_text(part: Part) -> bool:

@@ -94,7 +94,8 @@ def is_mark(word: str) -> bool:
 def with_space(text: str, addition: str) -> str:
     """Join two parts of a translation, with a space where a word of one would else run into a word of the other."""
     first = addition[:1]  # unlike a superscript, it may begin a word
-    needs_space = text[-1:].isalnum() and (first.isalpha() or first.isdecimal()) and not runs_on(text, addition)
+    ends_in_word = text[-1:].isalnum() and text[-2:-1] != "\\"  # unlike the escape "\n"
+    needs_space = ends_in_word and (first.isalpha() or first.isdecimal()) and not runs_on(text, addition)
     return f"{text} {addition}" if needs_space else text + addition
 
 
