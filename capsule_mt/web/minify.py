@@ -34,7 +34,7 @@ TOKEN = re.compile(
 COMMENT = re.compile(r"(?P<comment>//[^\n]*|/\*.*?\*/)", re.DOTALL)
 REGEX = re.compile(r"(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/[a-z]*)")
 TEMPLATE = re.compile(r"(?P<template>[`}](?:\\.|\$(?!\{)|[^`\\$])*(?:`|\$\{))", re.DOTALL)
-SHORTER = {"const": "let", "undefined": "void 0", "Infinity": "1/0"}
+SHORTER = {"const": "let", "undefined": "void 0", "Infinity": "1/0", "true": "!0", "false": "!1"}
 FIELD = re.compile(r"[a-z]+[A-Z]\w*")
 NAMES_OF_PLATFORMS = ("ignoreBOM", "readFile")  # of browsers and node, in objects and patterns of the package
 MODIFIERS = ("async", "static", "get", "*")  # of members
@@ -48,6 +48,8 @@ IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
 SHARED = re.compile(r'^(?:import|export) \{([^}]*)\} from "\./capsule\.js"', re.MULTILINE)
 DEFINITION = re.compile(r"^(?:async )?(?:const|let|function|class) (\w+)", re.MULTILINE)
 CONSTANT_OBJECT = re.compile(r"^const ([A-Z_]+) = (\{\".*\});\n", re.MULTILINE)  # as interface.js has them
+CONSTANT_VALUE = re.compile(r"^const ([A-Z][A-Z_]*) = (\d[\d.e]*|\"(?:\\.|[^\"\\\n])*\");\n", re.MULTILINE)
+MAX_INLINE = 40  # characters of a string that replaces its constant
 Token = tuple[str, str]  # its kind, and its text
 
 
@@ -61,7 +63,8 @@ def page_scripts(modules: Mapping[str, str], entries: Sequence[str] = ("index", 
     exports = {name.strip() for text in texts.values() for names in SHARED.findall(text) for name in names.split(",")}
     shared = {name: text for name, text in modules.items() if name not in entries}
     public = {name for text in texts.values() for name in re.findall(r"\w+", text)}
-    bundle = minified(with_variables_for_fields(_joined_modules(shared)), sorted(exports - {""}), public)
+    script = with_values_for_constants(with_variables_for_fields(_joined_modules(shared)))
+    bundle = minified(script, sorted(exports - {""}), public)
     return {"capsule": bundle} | {name: _minified_entry(text, public) for name, text in texts.items()}
 
 
@@ -95,6 +98,18 @@ def with_variables_for_fields(script: str) -> str:
             written = "".join(f"const {name}_{field} = {json.dumps(value)};\n" for field, value in values.items())
             script = script.replace(f"const {name} = {fields};\n", written)
             script = re.sub(rf"{variable}\.(\w+)", rf"{name}_\1", script)
+    return script
+
+
+def with_values_for_constants(script: str) -> str:
+    """Return JavaScript with their values instead of constants that are numbers, or short strings, and rarely used."""
+    for name, value in CONSTANT_VALUE.findall(script):
+        variable = rf"(?<![\w$.]){name}\b"
+        definition = f"const {name} = {value};\n"
+        max_uses = 2 if value[0] != '"' else 1 if len(value) <= MAX_INLINE else 0
+        if 0 < len(re.findall(variable, script)) - 1 <= max_uses:
+            escaped = value.replace("\\", r"\\")
+            script = re.sub(variable, escaped, script.replace(definition, "", 1))
     return script
 
 

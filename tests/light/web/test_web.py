@@ -47,7 +47,12 @@ from capsule_mt.web.language import (
     typography_of,
     words_of_checks,
 )
-from capsule_mt.web.minify import minified, page_scripts, with_variables_for_fields
+from capsule_mt.web.minify import (
+    minified,
+    page_scripts,
+    with_values_for_constants,
+    with_variables_for_fields,
+)
 from capsule_mt.web.model_file import shortlist_tensors, with_tensors
 from tests.fixtures.browser import click_word, open_page, readable, texts_of, violations
 from tests.fixtures.students import write_student
@@ -731,6 +736,18 @@ def test_a_field_becomes_a_variable_unless_its_object_is_read_as_a_whole():
     assert with_variables_for_fields(fields + read) == variables
     for use in ("use(FORMS);", "use(FORMS[key]);", "use(FORMS.keys);", "use({ ...FORMS });"):
         assert with_variables_for_fields(fields + read + use) == fields + read + use
+
+
+def test_values_replace_constants_that_are_rarely_used():
+    script = 'const ONE = 1;\nconst TWO = "a\\n";\nuse(ONE, other.ONE, `${ONE}${TWO}`);\n'
+    assert with_values_for_constants(script) == 'use(1, other.ONE, `${1}${"a\\n"}`);\n'
+    for frequent in ("ONE + ONE + ONE", "TWO + TWO"):
+        name = frequent[:3]
+        values = with_values_for_constants(f'const ONE = 1;\nconst TWO = "a";\nuse({frequent});\n')
+        assert f"const {name} = " in values
+        assert f"use({frequent})" in values
+    long_string = f'const ONE = "{"a" * 50}";\nuse(ONE);\n'
+    assert with_values_for_constants(long_string) == long_string
 
 
 def test_fields_that_nothing_else_names_are_short():
