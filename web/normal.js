@@ -101,6 +101,11 @@ export class Vocabulary {
       sum + (token === this.unknown ? LOG_RANK_OF_UNKNOWN : Math.log(token + FIRST_RANK) + LOG_RANK_OF_TOKEN), 0);
   }
 
+  /** Return a text, in its normal form if the vocabulary lacks any of its characters. */
+  knownForm(text) {
+    return Array.from(text).every((character) => this.covers(character)) ? text : this.normalForm(text).text;
+  }
+
   /** Return the normal form of a text, in which protected spans stay as they are. */
   normalForm(source, protectedSpans = []) {
     const sequences = this.#sequences(source);

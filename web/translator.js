@@ -50,6 +50,7 @@ export class Translator {
     this.checkWords = checks;
     this.typography = typography;
     const vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
+    this.targetVocabulary = new Vocabulary(this.tokenizer.forTarget, tokenizer.unknown, tokenizer.special);
     const textless = new Set([...tokenizer.special, tokenizer.unknown]);
     this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, textless, numbers);
     const lists = ["optional_words", "function_words"].map((name) => [name, new Set(coverage?.[name])]);
@@ -129,7 +130,7 @@ export class Translator {
     const [piece] = this.segmenter.document(text, { isForced: true }).pieces;
     if (!piece) return undefined;
     const limit = this.defaults.longest_target ?? Infinity;
-    const target = this.tokenizer.encodeTarget(withoutTags(translation));
+    const target = this.tokenizer.encodeTarget(this.targetVocabulary.knownForm(withoutTags(translation)));
     const ids = target.length > limit ? [...target.slice(0, limit - 1), target.at(-1)] : target;
     const [{ logProbs, attention }] = this.engine.force([piece.ids], [ids], this.calibration.head);
     const isEmpty = ids[0] === this.engine.tokens.end;

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -104,10 +105,13 @@ class NormalForm:
 
 
 class Vocabulary:
-    """What a normal form needs to know about a tokenizer: which characters and words it has; with a cache."""
+    """What a normal form needs to know about a tokenizer: which characters and words it has; with a cache.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    of_target: of translations; by default, of sources.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, of_target: bool = False) -> None:
+        self._tokenizer, self._of_target = tokenizer, of_target
         self._covers: dict[str, bool] = {}
         self._is_piece: dict[str, bool] = {}
         self._forms: dict[str, str] = {}  # by character with its accents
@@ -119,15 +123,32 @@ class Vocabulary:
         answer = self._covers.get(text)
         if answer is None:
             probe = f"a{text}a"
-            answer = not unknown_tokens(self._tokenizer, probe, self._tokenizer.encode(probe))
+            if self._of_target:
+                ids, unknown_id = self._tokenizer.encode_target(probe), self._tokenizer.unknown_id
+                # a byte of a character is no text alone
+                answer = unknown_id not in ids and not any(
+                    "\ufffd" in self._tokenizer.decode([token]) for token in ids
+                )
+            else:
+                answer = not unknown_tokens(self._tokenizer, probe, self._tokenizer.encode(probe))
             _cache(self._covers, text, answer)
         return answer
+
+    @cached_property
+    def for_target(self) -> "Vocabulary":
+        """The vocabulary of translations."""
+        return Vocabulary(self._tokenizer, of_target=True)
+
+    def known_form(self, text: str) -> str:
+        """Return a text, in its normal form if the vocabulary lacks any of its characters."""
+        return text if all(map(self.covers, set(text))) else self.normal_form(text).text
 
     def has_piece(self, word: str) -> bool:
         """Return whether a word is one piece of the vocabulary."""
         answer = self._is_piece.get(word)
         if answer is None:
-            ids = [token for token in self._tokenizer.encode(word).ids if token not in self._tokenizer.special_ids]
+            encoded = self._tokenizer.encode_target(word) if self._of_target else self._tokenizer.encode(word).ids
+            ids = [token for token in encoded if token not in self._tokenizer.special_ids]
             answer = len(ids) == 1 and ids[0] != self._tokenizer.unknown_id
             _cache(self._is_piece, word, answer)
         return answer

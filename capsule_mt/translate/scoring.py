@@ -17,6 +17,7 @@ from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
 from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked, overlaps
 from capsule_mt.text.languages import check_language, is_surely_other_language
+from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of, check_texts
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer import Tokenizer
@@ -556,7 +557,8 @@ class Scorer:
 
     def _target(self, translation: str, tokenizer: Tokenizer, cut_warning: str) -> Hypothesis:
         """Return the tokens of a given translation, cut to the model's limit with a warning."""
-        ids = self._labels(translation, tokenizer)
+        # the model writes what its vocabulary lacks in another way: curly quotes as straight ones
+        ids = self._labels(vocabulary_of(tokenizer).for_target.known_form(translation), tokenizer)
         limit = self.loaded.longest_target
         if limit is None or len(ids) <= limit:
             return Hypothesis(ids, [], was_cut=False)

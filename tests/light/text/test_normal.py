@@ -10,6 +10,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.text.keeping import masked
 from capsule_mt.text.normal import INVISIBLE, PLAIN, Vocabulary, vocabulary_of
 from capsule_mt.text.sentences import Span
+from tests.light.decoders import translator
 from tests.light.text.fakes import CharacterTokenizer, WordTokenizer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,6 +30,18 @@ def test_vectors(case):
         for part, source in case["back"]:
             start, end = form.source_span(Span(form.text.index(part), form.text.index(part) + len(part)))
             assert case["text"][start:end] == source
+
+
+@pytest.mark.parametrize("case", VECTORS["given"], ids=[case["text"] for case in VECTORS["given"]])
+def test_given_translations(case):
+    tokenizer, source_tokenizer = characters_and_words(), WordTokenizer()
+    source_tokenizer.encode_target, source_tokenizer.decode = tokenizer.encode_target, tokenizer.decode
+    assert Vocabulary(source_tokenizer).for_target.known_form(case["text"]) == case["form"]
+
+
+def test_a_given_translation_is_scored_as_the_model_writes_it():
+    curly, straight = translator(tokenizer=CharacterTokenizer('"abc ')).score(["a"] * 2, ["“b”", '"b"'])
+    assert (curly.segments, curly.text) == (straight.segments, "“b”")
 
 
 def test_the_tables_are_those_of_the_vectors():

@@ -232,6 +232,7 @@ def test_vectors(name, of_vectors):
 def test_normal_forms(of_vectors):
     expected, answers = vectors("normal"), of_vectors["normal"]
     assert answers["cases"] == expected["cases"]
+    assert answers["given"] == expected["given"]
     assert answers["plain"] == {form: [form] * len(characters) for form, characters in expected["plain"].items()}
     assert answers["invisible"] == ""
 

@@ -154,7 +154,7 @@ function vocabularyOf(texts) {
   return new Vocabulary({ encode, decode, encodeTarget: (text) => encode(text).ids }, 0, [1]);
 }
 
-const { characters, words, plain, invisible, cases: forms } = vectors("normal");
+const { characters, words, plain, invisible, cases: forms, given } = vectors("normal");
 const vocabulary = vocabularyOf([...characters, ...words]);
 const plainOf = (character) => vocabulary.normalForm(`1${character}b`).text.slice(1, -1);
 answers.normal = {
@@ -164,6 +164,7 @@ answers.normal = {
     const sourceOf = (part) => form.sourceSpan([form.text.indexOf(part), form.text.indexOf(part) + part.length]);
     return { text, form: form.text, back: back.map(([part]) => [part, text.slice(...sourceOf(part))]) };
   }),
+  given: given.map(({ text }) => ({ text, form: vocabulary.knownForm(text) })),
   plain: Object.fromEntries(Object.entries(plain).map(([form, variants]) => [form, Array.from(variants, plainOf)])),
   invisible: Array.from(invisible, plainOf).join(""),
 };
