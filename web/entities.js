@@ -7,7 +7,11 @@ import { ACCENTS, ENTITIES, PATTERNS, WINDOWS_1252 } from "./interface.js";
 export const ENTITY = new RegExp(PATTERNS.ENTITY, "gu");
 const NO_BREAK_AFTER_NUMBER = new RegExp(PATTERNS.NO_BREAK_AFTER_NUMBER, "gu");
 const ENTITY_OR_CHARACTER = new RegExp(`${PATTERNS.ENTITY}|[^]`, "gu");
-const CHARACTERS = new Map(Array.from(ENTITIES.matchAll(/(\w+)(\W)/g), ([, name, character]) => [name, character]));
+let code = 0; // of the last character; a space stands for the next one
+const CHARACTERS = new Map(Array.from(ENTITIES.matchAll(/(\w+)(\W)/g), ([, name, character]) => {
+  code = character === " " ? code + 1 : character.charCodeAt();
+  return [name, String.fromCharCode(code)];
+}));
 const WITH_ACCENT = new RegExp(`^[a-z](?=(${Object.keys(ACCENTS).join("|")})$)`, "i");
 const FORBIDDEN = /[<>\0-\x08\v\x0e-\x1f\x7f\ufffd\p{NChar}\p{Cs}]/u;
 

@@ -2,7 +2,7 @@
 //
 // It follows text/copying.py and text/keeping.py.
 
-import { KEPT_KINDS, KEPT_PATTERNS, NON_WORD_SIGNS, PATTERNS } from "./interface.js";
+import { KEPT_KINDS, KEPT_PATTERNS, PATTERNS } from "./interface.js";
 
 const patternOfKinds = (kinds) => new RegExp(kinds.map((kind) => `(?<${kind}>${KEPT_PATTERNS[kind]})`).join("|"), "gu");
 export const ITEMS = patternOfKinds(Object.keys(KEPT_PATTERNS));
@@ -14,7 +14,8 @@ const EMOJI_OR_SIGNS = new RegExp(`${PATTERNS.EMOJI}|${KEPT_PATTERNS.numerals}|$
 const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE, PATTERNS.NUMBERED].map((pattern) => new RegExp(pattern, "uy"));
 const LETTER = /\p{L}/u;
 
-export const mayHaveNonWords = (text) => text[0] === "!" || NON_WORD_SIGNS.some((sign) => text.includes(sign));
+const NON_WORD_SIGNS = new RegExp(PATTERNS.NON_WORD_SIGNS, "u");
+export const mayHaveNonWords = (text) => NON_WORD_SIGNS.test(text);
 
 /** Return the parts of a text that its translation has as they are, by their kinds. */
 export function itemsOf(text, pattern = ITEMS) {

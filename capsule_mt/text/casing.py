@@ -14,13 +14,13 @@ from capsule_mt.text.capitals import capital, has_dotless_i, lowered, raised, wi
 from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.entities import ENTITY, has_entities
 from capsule_mt.text.keeping import COPIED_KINDS, EMPHASIS_TAGS, Item, parts_of
-from capsule_mt.text.normal import INVISIBLE, LOG_RANK_OF_UNKNOWN, Vocabulary
+from capsule_mt.text.normal import INVISIBLE, LOG_RANK_OF_UNKNOWN, Vocabulary, ranges_of
 from capsule_mt.text.sentences import Span, split_sentences
 
 # HEADLINE has lowercase for short words: "The End of the World"
 CAPITALS, TITLE, HEADLINE, LOWERCASE = "capitals", "title", "headline", "lowercase"
 # letters; combining marks, and invisible characters between letters, belong to the word
-_LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{''.join(sorted(INVISIBLE))}]*[^\W\d_])*[\u0300-\u036f]*"
+_LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{ranges_of(INVISIBLE)}]*[^\W\d_])*[\u0300-\u036f]*"
 CASED_WORD = re.compile(rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*")
 LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
 ENTITY_CHARACTER = "\ue001"  # stands for each character of an entity, such as "&nbsp;"

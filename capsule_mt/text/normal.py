@@ -11,6 +11,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -27,7 +28,7 @@ INVISIBLE = frozenset(
 # zero-width joiners carry meaning in Persian, Indic scripts and emoji, but not between letters up to the next constant
 JOINERS = "\u200c\u200d"
 LAST_WITHOUT_JOINERS = "\u052f"  # Latin, Greek and Cyrillic end here
-EM_DASH, BACKTICK = "\u2014", "`"
+EM_DASH, BACKTICK, RIGHT_ARROW = "\u2014", "`", "\u2192"
 # forms between two such letters: "don`t"; a plain hyphen would make one word of the words beside a dash
 BETWEEN_LETTERS = {**dict.fromkeys(JOINERS, ""), BACKTICK: "'", EM_DASH: " - "}
 PLAIN = {
@@ -50,14 +51,16 @@ COMPATIBLE = (
 )
 QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u00bb": "\u00ab", "\u2018": "\u2019"}
 WORD = re.compile(r"[^\W\d_]+")
-# TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash
+# TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
+# guillemet for an arrow, as in "Home \xbb Products", unless the text has an opening one
 SEQUENCES = re.compile(
     r"(?P<quote>(?<![\w'`])(?:''|``)(?=[^\s'`])|(?<=[^\s'`\d])''(?![\w']))"
     r"|(?:(?<=[\w)\]\"'\u201d\u2019\xbb%]) (?=[,.](?:\s|\Z)))"
     r"|(?P<inner>(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb))"
     r"|(?P<dash>(?<=\s)--(?=\s)|(?<=[^\W\d_])--(?=[^\W\d_]))"
+    r"|(?P<arrow>(?<=\w )[\xbb\u203a](?= \w))"
 )
-IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "--")  # `SEQUENCES` matches only around these
+IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "\u203a", "--")  # `SEQUENCES` matches only around these
 SENTENCE_START = re.compile(r"(?:^|[.!?\u2026]\s)\W*\Z")  # in the text before the first word of a sentence
 MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
 Answer = TypeVar("Answer")
@@ -212,12 +215,17 @@ class Vocabulary:
     def _sequences(self, source: str) -> dict[Span, str]:
         """Return the forms of sequences of characters by their spans."""
         forms: dict[Span, str] = {}
+        has_arrows = re.search("[\xab\u2039]", source) is None and not self.covers(RIGHT_ARROW)
         for match in SEQUENCES.finditer(source):
-            if match.lastgroup == "inner" and self.covers("\xab"):
-                continue  # the model knows guillemets
+            # the model knows guillemets, or arrows
+            if match.lastgroup == "inner" and (has_arrows or self.covers("\xab")):
+                continue
+            if match.lastgroup == "arrow" and not has_arrows:
+                continue
             is_in_word = source[match.start() - 1 : match.start()].isalpha()
             dash = " - " if is_in_word else "-"
-            forms[Span(*match.span())] = {"quote": '"', "dash": dash}.get(str(match.lastgroup), "")
+            form = {"quote": '"', "dash": dash, "arrow": RIGHT_ARROW}.get(str(match.lastgroup), "")
+            forms[Span(*match.span())] = form
         return forms
 
     def _form_of(self, source: str, span: Span) -> str:
@@ -286,6 +294,13 @@ def _cache(answers: dict[str, Answer], text: str, answer: Answer) -> None:
     if len(answers) >= MAX_ANSWERS:
         answers.clear()
     answers[text] = answer
+
+
+def ranges_of(characters: Iterable[str]) -> str:
+    """Return characters as they stand between the brackets of a pattern, in ranges such as "a-c"."""
+    codes = sorted(map(ord, characters))
+    runs = [[code for _, code in run] for _, run in groupby(enumerate(codes), lambda entry: entry[1] - entry[0])]
+    return "".join(chr(run[0]) + (f"-{chr(run[-1])}" if len(run) > 1 else "") for run in runs)
 
 
 def folded(text: str) -> str:

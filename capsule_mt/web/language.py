@@ -5,6 +5,7 @@ languages go into the model file. The cases in tests/vectors check Python and Ja
 """
 
 import re
+from collections.abc import Sequence
 from html import unescape
 from html.entities import html5
 from itertools import groupby
@@ -165,6 +166,7 @@ def patterns() -> dict[str, str]:
         "LIST_MARK": copying.LIST_MARK,
         "NUMBERED": copying.NUMBERED,
         "LONG_WORD": segments.LONG_WORD,
+        "NON_WORD_SIGNS": rf"^!|{_alternatives(copying.NON_WORD_SIGNS)}",
         "BLOCK_TAG": keeping.BLOCK_TAG.removeprefix("(?i)"),
         "TAG_NAME": keeping.TAG_NAME,
         "BEFORE_SIGN": keeping.BEFORE_SIGN,
@@ -190,13 +192,12 @@ def constants() -> dict[str, Any]:
         "PATTERNS": {name: javascript_pattern(pattern) for name, pattern in patterns().items()},
         "KEPT_PATTERNS": {kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
         "ACCENTS": ACCENTS,
-        "ENTITIES": "".join(name + html5[f"{name};"] for name in ENTITY_NAMES.split()),
+        "ENTITIES": _names_and_characters(ENTITY_NAMES.split()),
         "WINDOWS_1252": "".join(unescape(f"&#{code};") for code in range(0x80, 0xA0)),
-        "NON_WORD_SIGNS": copying.NON_WORD_SIGNS,
         "MIN_CAPITALS": capitals.MIN_LETTERS,
         "CJK_NEIGHBOURS": words.CJK_NEIGHBOURS,
         "PLAIN": normal.PLAIN,
-        "INVISIBLE": "".join(sorted(normal.INVISIBLE)),
+        "INVISIBLE": normal.ranges_of(normal.INVISIBLE),
         "BETWEEN_LETTERS": normal.BETWEEN_LETTERS,
         "LAST_WITHOUT_JOINERS": normal.LAST_WITHOUT_JOINERS,
         "QUOTES": normal.QUOTES,
@@ -236,6 +237,21 @@ def constants() -> dict[str, Any]:
         "BRACKET_PAIRS": checks.BRACKETS,
         "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in checks.BRACKET_FORMS.items()},
     }
+
+
+def _names_and_characters(names: Sequence[str]) -> str:
+    """Return names of entities, each before its character, or before a space for the successor of the last one."""
+    codes = [ord(html5[f"{name};"]) for name in names]
+    return "".join(
+        name + (" " if code == previous + 1 else chr(code))
+        for name, code, previous in zip(names, codes, [0, *codes], strict=False)
+    )
+
+
+def _alternatives(texts: Sequence[str]) -> str:
+    """Return a pattern that matches any of these texts; single characters form a class."""
+    characters = "".join(sorted(text for text in texts if len(text) == 1))
+    return "|".join([f"[{re.escape(characters)}]", *(re.escape(text) for text in texts if len(text) > 1)])
 
 
 def digit_runs() -> list[list[int]]:
