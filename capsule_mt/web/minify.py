@@ -48,6 +48,7 @@ IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
 SHARED = re.compile(r'^(?:import|export) \{([^}]*)\} from "\./capsule\.js"', re.MULTILINE)
 DEFINITION = re.compile(r"^(?:async )?(?:const|let|function|class) (\w+)", re.MULTILINE)
 CONSTANT_OBJECT = re.compile(r"^const ([A-Z_]+) = (\{\".*\});\n", re.MULTILINE)  # as interface.js has them
+WITHOUT_NEW = ("RegExp", "Error", "RangeError", "TypeError")
 CONSTANT_VALUE = re.compile(r"^const ([A-Z][A-Z_]*) = (\d[\d.e]*|\"(?:\\.|[^\"\\\n])*\");\n", re.MULTILINE)
 MAX_INLINE = 40  # characters of a string that replaces its constant
 Token = tuple[str, str]  # its kind, and its text
@@ -440,10 +441,14 @@ def _short(number: int) -> str:
 def _joined(tokens: Iterable[Token]) -> str:
     """Write tokens with a space only where two would become one; the package ends each statement by a semicolon.
 
-    A constant becomes a variable: `let` is shorter, and joins more declarations.
+    A constant becomes a variable: `let` is shorter, and joins more declarations. `RegExp` and errors need no `new`.
     """
     script = ""
     shorter = [(kind, SHORTER.get(text, text) if kind == "name" else text) for kind, text in tokens]
+    following = [text for _, text in shorter[1:]] + [""]
+    shorter = [
+        token for token, after in zip(shorter, following, strict=True) if token[1] != "new" or after not in WITHOUT_NEW
+    ]
     for _, text in _plainer(_merged_declarations(shorter)):
         touches = script[-1:] + text[:1]
         script += f" {text}" if re.fullmatch(r"[\w$#][\w$#]|\+\+|--|//", touches) else text

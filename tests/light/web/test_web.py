@@ -235,6 +235,7 @@ def test_normal_forms(of_vectors):
     assert answers["given"] == expected["given"]
     assert answers["plain"] == {form: [form] * len(characters) for form, characters in expected["plain"].items()}
     assert answers["invisible"] == ""
+    assert answers["translations"] == expected["translations"]
 
 
 def test_characters_of_entities(of_vectors):
