@@ -9,7 +9,7 @@ import {
 
 const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
 const COMPATIBLE = new RegExp(`^${PATTERNS.COMPATIBLE}`, "u");
-const [SEQUENCES, WORD] = [PATTERNS.SEQUENCES, PATTERNS.WORD].map((pattern) => new RegExp(pattern, "gu"));
+const [SEQUENCES, WORD, PLAIN_READ_WORD] = [PATTERNS.SEQUENCES, PATTERNS.WORD, PATTERNS.PLAIN_READ_WORD].map((pattern) => new RegExp(pattern, "gu"));
 const SENTENCE_START = new RegExp(PATTERNS.WORD_BEGINS, "u");
 const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
 export const EXTENDS = /^[\p{M}\u1160-\u11ff]/u; // may be composed with the character before
@@ -178,6 +178,17 @@ export class Vocabulary {
     const isKnown = (form) => this.hasPiece(form) || (SENTENCE_START.test(context) && form === lowered && this.covers(form));
     return [lowered, word.toLowerCase(), unaccented].find((form) => form.length === word.length && isKnown(form)) ?? word;
   }
+}
+
+/** Return a translation with words such as "CO₂" as its source has them, if it copies their plain form: see normal.py. */
+export function withSourceCharacters(translation, source) {
+  return (source.match(PLAIN_READ_WORD) ?? []).reduce((text, word) => {
+    const plain = word.normalize("NFKC");
+    const parts = text.split(plain);
+    const isCopied = [source.normalize("NFKC").split(plain), source.split(word)].every(({ length }) => length === parts.length);
+    const areWords = !/[\p{L}\p{N}]\0|\0[\p{L}\p{N}]/u.test(parts.join("\0"));
+    return isCopied && areWords && !/^(?!\p{Lu})\p{L}$/u.test(plain) ? parts.join(word) : text;
+  }, translation);
 }
 
 /** Return a text in lowercase with plain quotes, character for character. */

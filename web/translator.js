@@ -12,7 +12,7 @@ import { OPTIONS } from "./interface.js";
 import { asLabel, mostFrequent } from "./labels.js";
 import { withoutTags } from "./masked.js";
 import { ModelFile } from "./model_file.js";
-import { Vocabulary } from "./normal.js";
+import { Vocabulary, withSourceCharacters } from "./normal.js";
 import { restored, sums } from "./restoring.js";
 import { joinTranslations, Segmenter, withCopiedNumbers } from "./segments.js";
 import { Tokenizer } from "./tokenizer.js";
@@ -198,7 +198,8 @@ export class Translator {
     const ended = ending === null ? text : withEnding(text, ending);
     const quoted = withQuotes(ended, typographicQuotesOf(source), quotes);
     const spaced = copies && spaces ? withFrenchSpaces(quoted, spaces) : quoted;
-    return withEntities(restoredCase(spaced, sourceCase, this.segmenter.vocabulary, dotlessI), source.userText);
+    const cased = restoredCase(spaced, sourceCase, this.segmenter.vocabulary, dotlessI);
+    return withEntities(withSourceCharacters(cased, source.userText), source.userText);
   }
 
   /** Return how strongly each token of a translation aligns with each token of its source [T][S]: see aligning.py. */
@@ -275,20 +276,18 @@ function refuse(others, call, accepted) {
 
 /** Return the edit distance of two words. */
 function distance(word, otherWord) {
-  let row = Array.from({ length: otherWord.length + 1 }, (_, column) => column);
-  for (let i = 1; i <= word.length; i++) {
-    const nextRow = [i];
-    for (let j = 1; j <= otherWord.length; j++) {
-      nextRow.push(Math.min(row[j] + 1, nextRow[j - 1] + 1, row[j - 1] + (word[i - 1] !== otherWord[j - 1])));
-    }
-    row = nextRow;
-  }
-  return row[otherWord.length];
+  let row = [...Array(otherWord.length + 1).keys()];
+  Array.from(word, (letter, i) => {
+    row = row.reduce((nextRow, cost, j) => [
+      ...nextRow, j ? Math.min(cost + 1, nextRow[j - 1] + 1, row[j - 1] + (letter !== otherWord[j - 1])) : i + 1,
+    ], []);
+  });
+  return row.at(-1);
 }
 
 function atLeastOne(values) {
-  for (const [name, value] of Object.entries(values)) {
-    if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be at least 1, got ${value}`);
+  for (const name in values) {
+    if (!Number.isInteger(values[name]) || values[name] < 1) throw new RangeError(`${name} must be at least 1, got ${values[name]}`);
   }
 }
 

@@ -71,11 +71,11 @@ CODE = (
     # a backslash with what is glued to it: "docs\main", "\alpha", "caf\u00e9"; "docs\notes.txt", "src\new\test"; "\n"
     r"|(?<![\w\\.-])[\w.-]*(?:\\{1,2}[\w.-]+)*?\\{1,2}(?![nrt])\w(?:[\w.\\-]*\w)?"
     r"|(?<![\w\\.-])[\w.-]+(?:(?:\\[\w-]+)+\.[a-z]\w*|(?:\\[nrt][a-z][\w-]*){2,})"
-    r"|(?:\\{1,2}[nrt])+(?!\w)|(?<!\S)\\+(?:[nrt]\w+|(?!\S))"
+    r"|(?:\\{1,2}[nrt])+(?!\w)|(?<![^\s$({[=])\\+(?:[nrt]\w+|(?!\S))"
 )
-# line breaks and tabs as programs write them, "One.\nTwo", but not in a path or quoted alone: they end a sentence
+# line breaks and tabs as programs write them, "One.\nTwo", but not in a path TeX, or quoted alone: they end a sentence
 BREAK = (
-    r"(?:(?<=[^\s\\])(?:\\r)?\\[nt](?![a-z][\w-]*(?:\.|\\[a-z])[a-z]|[\"'`)\u201d\xbb])"
+    r"(?:(?<=[^\s\\$({[=])(?:\\r)?\\[nt](?![a-z][\w-]*(?:(?:\.|\\[a-z])[a-z]|\{)|[\"'`)\u201d\xbb])"
     r"|(?<!\S)\\n(?=[A-Z\xc0-\xde]))(?:\\[nrt](?![a-z]))*"
 )
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}"
@@ -104,7 +104,11 @@ NON_WORD_SIGNS = (
     "m\xb2",
     "m\xb3",
 )  # `NON_WORDS` matches only around these
-EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
+# with circled letters and numbers, and the information sign, which tokenizers read as plain ones
+EMOJI = (
+    "[\xa9\xae\u2122\u2139\u2460-\u24ff\u3250-\u32bf\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3"
+    "\U000e0020-\U000e007f]"
+)
 # bullets, "3)" and "a)", checkboxes, a dash before a word with a capital, as in a dialogue; times as in "[12:30]",
 # "[...]", "> >", numbers of sections, an ellipsis before a word with a capital
 LIST_MARK = (

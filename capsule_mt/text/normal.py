@@ -11,7 +11,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -49,6 +49,9 @@ COMPATIBLE = (
     "[\u0132\u0133\u01c4-\u01cc\u01f1-\u01f3\u2103\u2109\u2113\u2116\u2160-\u217f\ufb00-\ufb4f"
     "\ufb50-\ufdcf\ufdf0-\ufdfc\ufe70-\ufefc\uff01-\uffee\U0001d400-\U0001d7ff]"
 )
+# words with characters that tokenizers read as plain ones: "1\xaa", "H\u2082O", "30 \u2103", "5 \u338f", "\u2163"
+_PLAIN_READ = "\xaa\xba\u2080-\u209c\u2100-\u218b\u3300-\u33ff"
+PLAIN_READ_WORD = re.compile(rf"[\w{_PLAIN_READ}]*[{_PLAIN_READ}][\w{_PLAIN_READ}]*")
 QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u00bb": "\u00ab", "\u2018": "\u2019"}
 WORD = re.compile(r"[^\W\d_]+")
 # TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
@@ -294,6 +297,25 @@ def _cache(answers: dict[str, Answer], text: str, answer: Answer) -> None:
     if len(answers) >= MAX_ANSWERS:
         answers.clear()
     answers[text] = answer
+
+
+def with_source_characters(translation: str, source: str) -> str:
+    """Return a translation with words such as "CO\u2082" as its source has them, if it copies their plain form, "CO2".
+
+    A small letter stays, since it may be a word of the translation.
+    """
+    if source.isascii() or not (words := PLAIN_READ_WORD.findall(source)):
+        return translation
+    plain_source = unicodedata.normalize("NFKC", source)
+    for word in dict.fromkeys(words):
+        plain = unicodedata.normalize("NFKC", word)
+        parts = translation.split(plain)
+        counts = {plain_source.count(plain), len(parts) - 1, source.count(word)}
+        are_words = not any(left[-1:].isalnum() or right[:1].isalnum() for left, right in pairwise(parts))
+        is_letter = len(plain) == 1 and plain.isalpha() and not plain.isupper()
+        if len(counts) == 1 and are_words and not is_letter:
+            translation = word.join(parts)
+    return translation
 
 
 def ranges_of(characters: Iterable[str]) -> str:

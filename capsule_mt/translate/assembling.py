@@ -9,7 +9,7 @@ from capsule_mt.text.capitals import capital, has_dotless_i
 from capsule_mt.text.casing import restored_case, with_emphasis
 from capsule_mt.text.edges import as_label, with_ending
 from capsule_mt.text.entities import with_entities
-from capsule_mt.text.normal import vocabulary_of
+from capsule_mt.text.normal import vocabulary_of, with_source_characters
 from capsule_mt.text.numerals import number_forms, with_copied_numbers
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.text.typography import (
@@ -106,7 +106,9 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
     if plan.options.copy and has_french_spaces(plan.languages[1]):
         text = with_french_spaces(text)
     text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer), plan.languages[1])
-    return text if piece.source is None else with_entities(text, piece.source.user_text)
+    if piece.source is None:
+        return text
+    return with_entities(with_source_characters(text, piece.source.user_text), piece.source.user_text)
 
 
 def links_between(

@@ -139,6 +139,7 @@ def patterns() -> dict[str, str]:
         "COMPATIBLE": normal.COMPATIBLE,
         "SEQUENCES": normal.SEQUENCES.pattern,
         "WORD": normal.WORD.pattern,
+        "PLAIN_READ_WORD": normal.PLAIN_READ_WORD.pattern,
         "WORD_BEGINS": normal.SENTENCE_START.pattern,
         "CAPITAL_BEGINS": capitals.SENTENCE_START,
         "CASED_WORD": casing.CASED_WORD.pattern,

@@ -8,7 +8,7 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.text.keeping import masked
-from capsule_mt.text.normal import INVISIBLE, PLAIN, Vocabulary, vocabulary_of
+from capsule_mt.text.normal import INVISIBLE, PLAIN, Vocabulary, vocabulary_of, with_source_characters
 from capsule_mt.text.sentences import Span
 from tests.light.decoders import translator
 from tests.light.text.fakes import CharacterTokenizer, WordTokenizer
@@ -117,3 +117,8 @@ def test_the_vocabulary_of_a_tokenizer_is_made_once():
     tokenizer = WordTokenizer()
     assert vocabulary_of(tokenizer) is vocabulary_of(tokenizer)
     assert vocabulary_of(tokenizer) is not vocabulary_of(WordTokenizer())
+
+
+@pytest.mark.parametrize("case", VECTORS["translations"], ids=repr)
+def test_copied_words_get_the_characters_of_their_source(case):
+    assert with_source_characters(case["text"], case["source"]) == case["written"]

@@ -708,6 +708,7 @@ def test_an_interface_of_other_sources_is_not_current(tmp_path):
             "function f(one) { one.map((two) => two); return (six) => { if (six) { const four = one; g(four); } }; }",
             "function E(e){e.map(e=>e);return t=>{if(t){let t=e;n(t)}}}\n",
         ),
+        ("throw new Error(`${new Map()}`, new RegExp(x));", "throw Error(`${new Map()}`,RegExp(e));\n"),
         ("const same = (word) => word;\nconst other = (text) => same([text,]);", "let E=e=>e,S=e=>E([e]);\n"),
         (
             "if (f) { const g = 1; let h = 2; let i = 3; } const j = `${f}`; const { k } = [() => { let h; let i; }];",

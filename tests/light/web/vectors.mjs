@@ -14,7 +14,7 @@ import { colonOfLabel, separatorWithQuotes, withFrenchSpaces, withQuotes } from 
 import { itemsOf, withoutCopiedEdges } from "./keeping.js";
 import { asLabel, labelIn, mostFrequent } from "./labels.js";
 import { masked, withoutTags } from "./masked.js";
-import { Vocabulary } from "./normal.js";
+import { Vocabulary, withSourceCharacters } from "./normal.js";
 import { restored } from "./restoring.js";
 import { joinTranslations, Segmenter, withCopiedNumbers, withGrouping, withTargetSigns } from "./segments.js";
 import { splitSentences, splitToFit } from "./sentences.js";
@@ -154,7 +154,7 @@ function vocabularyOf(texts) {
   return new Vocabulary({ encode, decode, encodeTarget: (text) => encode(text).ids }, 0, [1]);
 }
 
-const { characters, words, plain, invisible, cases: forms, given } = vectors("normal");
+const { characters, words, plain, invisible, cases: forms, given, translations: copies } = vectors("normal");
 const vocabulary = vocabularyOf([...characters, ...words]);
 const plainOf = (character) => vocabulary.normalForm(`1${character}b`).text.slice(1, -1);
 answers.normal = {
@@ -167,6 +167,7 @@ answers.normal = {
   given: given.map(({ text }) => ({ text, form: vocabulary.knownForm(text) })),
   plain: Object.fromEntries(Object.entries(plain).map(([form, variants]) => [form, Array.from(variants, plainOf)])),
   invisible: Array.from(invisible, plainOf).join(""),
+  translations: copies.map(({ text, source }) => ({ text, source, written: withSourceCharacters(text, source) })),
 };
 
 const casing = vectors("casing");
