@@ -97,7 +97,8 @@ function isEmphasised(word, vocabulary, dotlessI) {
 
 /** Return a translation with capitals instead of the tags around what is in capitals in the source. */
 export function withEmphasis(translation, dotlessI) {
-  return translation.replace(new RegExp(EMPHASIS_TAGS.join("(.*?)"), "gs"), (_, emphasised) => withCapitals(emphasised, dotlessI));
+  const tags = new RegExp([EMPHASIS_TAGS.join("(.*?)"), ...EMPHASIS_TAGS].join("|"), "gs");
+  return translation.replace(tags, (_, emphasised = "") => withCapitals(emphasised, dotlessI));
 }
 
 /** Return a translation in the case of its source, letter for letter. */

@@ -137,7 +137,8 @@ def with_emphasis(translation: str, language: str | None = None) -> str:
     if opening not in translation:
         return translation
     dotless_i = has_dotless_i(language)
-    return re.sub(f"(?s){opening}(.*?){closing}", lambda match: with_capitals(match[1], dotless_i), translation)
+    written = re.sub(f"(?s){opening}(.*?){closing}", lambda match: with_capitals(match[1], dotless_i), translation)
+    return re.sub(f"{opening}|{closing}", "", written)
 
 
 def _may_have_other_case(line: str) -> bool:

@@ -93,7 +93,8 @@ BLOCK_TAG = (
     r"|</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b"
 )
 BLOCK_BREAK = "\x1e"
-EMPHASIS_TAGS = "<in-capitals>", "</in-capitals>"  # not of the user's: around words in capitals, as in "do NOT press"
+# around words in capitals, as in "do NOT press"; a user's text cannot have them, since it has no lone surrogates
+EMPHASIS_TAGS = "<capitals\ud800>", "</capitals\ud800>"
 # frequent in training data: models copy them reliably, and translate the words around them well
 STAND_INS = {
     "name": ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria"),

@@ -83,7 +83,9 @@ def _minified_entry(text: str, public: Collection[str]) -> str:
     pattern = cast(re.Match[str], re.match(r"let(\{[^}]*\})=\w+([;,])", script))  # other variables may follow it
     names = pattern[1].replace(":", " as ")
     remaining = script[pattern.end() :] if pattern[2] == ";" else "let " + script[pattern.end() :]
-    return f'import{names}from"./capsule.js";{remaining}' + "".join(is_export.findall(text))
+    return f'import{names}from"./capsule.js";{remaining}' + re.sub(
+        r"(?<=\W) | (?=\W)", "", "".join(is_export.findall(text))
+    )
 
 
 def with_variables_for_fields(script: str) -> str:

@@ -779,7 +779,7 @@ def test_the_entries_of_a_page_have_short_names():
     scripts = page_scripts(modules)
     assert scripts["index"] == (
         'import{second as E}from"./capsule.js";function S(e){return E(e)}\nexport{S as third};\n'
-        'export { first } from "./capsule.js";\n'
+        'export{first}from"./capsule.js";\n'
     )
     assert scripts["worker"] == 'import{first as E}from"./capsule.js";let S=E;S+=1;\n'
     node = 'import { readFileSync } from "node:fs";\nreadFileSync(0); // a comment\n'
