@@ -63,6 +63,7 @@ def show_coverage(recipe: Recipe) -> None:
 
 def quickstart(method: str, output: Path, seeds: Sequence[int]) -> None:
     """Train the plain model and one with a method, and compare them."""
+    recipe = recipe_for(method, output, seeds[0])  # an unknown method fails before the plain model takes minutes
     scores: dict[str, list[float]] = {"plain": [], method: []}
     for seed in seeds:
         suffix = "" if seed == seeds[0] else f"_seed{seed}"
@@ -72,7 +73,6 @@ def quickstart(method: str, output: Path, seeds: Sequence[int]) -> None:
             result = train(recipe_for(name, folder, seed))
             scores[name].append(result["scores"]["test_bleu"])
     plain_output = output.with_name(f"{output.name}_plain")
-    recipe = recipe_for(method, output, seeds[0])
     show_translations(recipe, plain_output)
     show_coverage(recipe)
     print()

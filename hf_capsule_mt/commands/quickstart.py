@@ -5,9 +5,9 @@
     capsule-mt quickstart --seeds 1 2 3                               # the mean of several runs
 
 The command trains by two recipes of the embedded corpus, with fewer and larger steps than the recipes state. It prints
-the BLEU of both models, and some translations beside the references. For a model with PAST and FUTURE, it also prints
-the coverage of a translation that is cut short. The checkpoint of the capsule model works with `pipeline` and
-`capsule-mt analyze`. To resume a killed run, run the same command again.
+the BLEU of both models, some translations beside the references, and the coverage of a translation that is cut short.
+The checkpoint of the capsule model works with `pipeline` and `capsule-mt analyze`. To resume a killed run, run the
+same command again.
 """
 
 import argparse

@@ -252,6 +252,12 @@ def test_quickstart_refuses_the_folder_of_another_run(tmp_path, monkeypatch):
         quickstart_command.parse_arguments()
 
 
+def test_quickstart_looks_at_the_recipe_before_it_trains(tmp_path, monkeypatch):
+    monkeypatch.setattr(quickstart, "train", lambda recipe: pytest.fail("it trained"))
+    with pytest.raises(ValueError, match="no recipe is called 'embedded/plainx'"):
+        quickstart.quickstart("plainx", tmp_path / "demo", [1])
+
+
 @pytest.fixture
 def print_recipe(monkeypatch, capsys):
     def run(*words):
