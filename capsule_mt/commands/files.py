@@ -97,6 +97,11 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
                 f"{name}: is a folder, but neither a file to translate nor a checkpoint that decodes together with "
                 f"{models[0]} (it lacks a config.json). Translate each of its files by a command of its own"
             )
+        if is_archive(name):
+            parser.error(
+                f"{name}: is an archive, not text: unpack it, and translate each of its files; a model of OPUS-MT in "
+                "a .zip cannot decode together with others"
+            )
         if not _is_model(name):
             parser.error(
                 f"{name}: no such file or model. To translate a text that looks like a file name, pipe it in: "

@@ -533,6 +533,7 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("missing.odt",), "missing.odt: no such file"),
         (("folder/missing",), "folder/missing: no such file"),
         (("folder",), "folder: is a folder, but neither a file to translate nor a checkpoint that decodes"),
+        (("texts.zip",), "texts.zip: is an archive, not text: unpack it, and translate each of its files"),
         (("missing.json", "--format", "lines"), "missing.json: no such file"),
         (("my missing.pdf",), "my missing.pdf: no such file"),
         (("t.csv",), "t.csv: name the column to translate, as a number or a name: --column 2; --format lines"),
@@ -550,6 +551,7 @@ def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments
     (tmp_path / "a.srt").write_text(subtitles(LINES))
     (tmp_path / "text.de").touch()
     (tmp_path / "t.csv").touch()
+    (tmp_path / "texts.zip").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "bad.html").write_text("<p>a<![x]>b")
     with pytest.raises((SystemExit, ValueError)) as stopped:
