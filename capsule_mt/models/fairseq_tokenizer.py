@@ -8,17 +8,20 @@ contains them, and letters with several marks are composed, as by the sentencepi
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.languages import ManyLanguages, language_codes_of
-from capsule_mt.models.opening import read_file
+from capsule_mt.models.opening import open_file
+from capsule_mt.models.piece_tokenizer import TokenIds
 from capsule_mt.models.sentencepiece import (
     CONTROL,
     UNKNOWN,
+    PieceTexts,
     SentencePieceEncoder,
-    SentencePieceModel,
     joined_pieces,
     read_sentencepiece,
 )
@@ -27,7 +30,9 @@ from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
 
 PIECES_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
-BEGIN, PAD, END, UNKNOWN_TOKEN = FIRST_TOKENS = "<s>", "<pad>", "</s>", "<unk>"
+FIRST_TOKENS = "<s>", "<pad>", "</s>", "<unk>"
+MAX_HEAD_SIZE = 1 << 20  # bytes of a tokenizer.json that may come before its pieces
+NUM_CONTROLS = 3  # the first pieces of these models: "<unk>", "<s>" and "</s>"
 LANGUAGES = {
     "m2m100": """
     af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id
@@ -44,12 +49,25 @@ LANGUAGES = {
 M2M100_SETS = ("m2m100", "wmt21")
 
 
+class _Pieces(NamedTuple):
+    """What cuts text into pieces.
+
+    ids: of the pieces, by their texts.
+    first_ids: of `FIRST_TOKENS`.
+    texts: of the pieces and of `FIRST_TOKENS`, by their ids.
+    """
+
+    encoder: SentencePieceEncoder
+    ids: TokenIds
+    first_ids: Sequence[int]
+    texts: Sequence[str]
+
+
 class FairseqTokenizer(ManyLanguages):
     """The tokenizer of a checkpoint of these families, a `capsule_mt.text.tokenizer.Tokenizer`.
 
     Args:
-        ids: the tokens of the pieces, and `FIRST_TOKENS`.
-        special_ids: the tokens beside these, such as languages.
+        further_tokens: the tokens after those of the pieces, such as languages.
         source_language: the language of sources for a tokenizer_config.json that names none.
     """
 
@@ -59,30 +77,29 @@ class FairseqTokenizer(ManyLanguages):
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        model: SentencePieceModel,
-        ids: Mapping[str, int],
-        special_ids: Mapping[str, int],
+        pieces: _Pieces,
+        further_tokens: Iterable[str],
         source_language: str | None = None,
     ) -> None:
         config = read_tokenizer_config(folder)
-        self._encoder, self._ids = SentencePieceEncoder(model), ids
-        self._tokens = {token_id: token for token, token_id in ids.items()}
-        self.language_codes = language_codes_of(special_ids)
-        self.vocabulary_sizes = (len({*ids.values(), *special_ids.values()}),) * 2
-        self.unknown_id, self.end_id = ids[UNKNOWN_TOKEN], ids[END]
-        self.special_ids = frozenset({ids[BEGIN], ids[PAD], ids[END], *special_ids.values()}) - {self.unknown_id}
+        self._encoder, self._ids, self._texts = pieces.encoder, pieces.ids, pieces.texts
+        further_ids = {token: token_id for token_id, token in enumerate(further_tokens, len(self._texts))}
+        self.language_codes = language_codes_of(further_ids)
+        self.vocabulary_sizes = (len(self._texts) + len(further_ids),) * 2
+        begin, pad, self.end_id, self.unknown_id = pieces.first_ids
+        self.special_ids = frozenset({begin, pad, self.end_id, *further_ids.values()})
+        self._hidden_ids = self.special_ids | {self.unknown_id}
         self.source_language = config.get("src_lang") or source_language
         self.cleans_up = bool(config.get("clean_up_tokenization_spaces"))
 
     @property
     def target_texts(self) -> dict[int, str]:
-        return {token_id: text for token_id, text in self._tokens.items() if token_id not in self.special_ids}
+        return {token_id: text for token_id, text in enumerate(self._texts) if token_id not in self.special_ids}
 
     def encode_text(self, text: str) -> Encoded:
         pieces, spans = self._encoder.encode(text)
-        unknown_id = self._ids[UNKNOWN_TOKEN]
-        ids = [self._ids.get(piece, unknown_id) for piece in pieces]
-        return Encoded(ids, [span if span[0] < span[1] else None for span in spans])
+        offsets = [span if span[0] < span[1] else None for span in spans]
+        return Encoded([self._ids[piece] for piece in pieces], offsets)
 
     def encode(self, text: str) -> Encoded:
         ids, offsets = self.encode_text(text)
@@ -92,76 +109,87 @@ class FairseqTokenizer(ManyLanguages):
         return self.encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        hidden_ids = self.special_ids | {self.unknown_id}
-        text = joined_pieces([self._tokens.get(token_id, "") for token_id in ids if token_id not in hidden_ids])
+        num_texts = len(self._texts)  # the model may have rows beyond the last token
+        shown_ids = (token_id for token_id in ids if token_id < num_texts and token_id not in self._hidden_ids)
+        text = joined_pieces([self._texts[token_id] for token_id in shown_ids])
         return cleaned_up(text) if self.cleans_up else text
 
 
 def pieces_tokenizer(folder: str) -> FairseqTokenizer:
     """Read the pieces of M2M100 or mBART-50."""
-    config, model = read_tokenizer_config(folder), read_sentencepiece(os.path.join(folder, PIECES_FILE))
-    tokenizer_class, vocabulary_file = config.get("tokenizer_class"), os.path.join(folder, VOCABULARY_FILE)
+    config, vocabulary_file = read_tokenizer_config(folder), os.path.join(folder, VOCABULARY_FILE)
     if os.path.exists(vocabulary_file):
-        ids = _vocabulary(vocabulary_file)
+        pieces = _numbered_pieces(folder, vocabulary_file)
         language_set = str(config.get("language_codes", "m2m100"))
         if language_set not in M2M100_SETS:
             raise UnsupportedModelError(
                 f"{folder}: `language_codes` must be one of {', '.join(M2M100_SETS)}, got {language_set!r}"
             )
-        tokens = [f"__{code}__" for code in LANGUAGES[language_set].split()]
-        return FairseqTokenizer(folder, model, ids, _numbered(tokens, len(ids)), "en")
+        return FairseqTokenizer(folder, pieces, [f"__{code}__" for code in LANGUAGES[language_set].split()], "en")
+    tokenizer_class = config.get("tokenizer_class")
     if not str(tokenizer_class).startswith("MBart50"):
         raise UnsupportedModelError(
             f"{folder}: {PIECES_FILE} without tokenizer.json is read for M2M100 (with {VOCABULARY_FILE}) and "
             f"MBart50Tokenizer, not for `tokenizer_class` {tokenizer_class!r}: load and save the tokenizer with "
             "transformers, which writes tokenizer.json"
         )
-    ids = _ids_of_pieces(model)
-    tokens = [*LANGUAGES["mbart50"].split(), "<mask>"]
-    return FairseqTokenizer(folder, model, ids, _numbered(tokens, len(ids)), "en_XX")
+    return FairseqTokenizer(folder, _ordered_pieces(folder), [*LANGUAGES["mbart50"].split(), "<mask>"], "en_XX")
 
 
 def nllb_tokenizer(folder: str) -> FairseqTokenizer | None:
-    """Read an NLLB-200's pieces instead of its tokenizer.json: in a third of the time and half of the memory.
+    """Read an NLLB-200's pieces instead of its tokenizer.json, which takes longer and more memory.
 
     `None`: a tokenizer of another family, or a tokenizer.json with tokens that these pieces and languages lack.
     """
     config = read_tokenizer_config(folder)
     if not str(config.get("tokenizer_class")).startswith("Nllb"):
         return None
-    head = read_file(os.path.join(folder, TOKENIZER_FILE)).partition(b'"normalizer"')[0]
+    with open_file(os.path.join(folder, TOKENIZER_FILE)) as stream:
+        head = stream.read(MAX_HEAD_SIZE).partition(b'"normalizer"')[0]
     match = re.search(rb'"added_tokens"\s*:\s*(\[.*\])', head, re.DOTALL)
     try:
-        added_tokens = {token["content"]: token["id"] for token in json.loads(match[1])} if match else {}
+        added_tokens = [(token["id"], token["content"]) for token in json.loads(match[1])] if match else []
     except (ValueError, TypeError, KeyError, RecursionError):  # `tokenizers` says what is wrong
         return None
-    model = read_sentencepiece(os.path.join(folder, PIECES_FILE))
-    ids = _ids_of_pieces(model)
-    expected = {**_numbered(FIRST_TOKENS, 0), **_numbered([*added_tokens][len(FIRST_TOKENS) :], len(ids))}
-    if [*added_tokens.items()] != [*expected.items()]:
+    pieces = _ordered_pieces(folder)
+    further_tokens = [token for _, token in added_tokens[len(FIRST_TOKENS) :]]
+    if added_tokens != [*enumerate(FIRST_TOKENS), *enumerate(further_tokens, len(pieces.texts))]:
         return None
-    tokenizer = FairseqTokenizer(folder, model, ids, added_tokens)
+    tokenizer = FairseqTokenizer(folder, pieces, further_tokens)
     tokenizer.ends_with_language = bool(config.get("legacy_behaviour"))
     return tokenizer
 
 
-def _ids_of_pieces(model: SentencePieceModel) -> dict[str, int]:
-    """Return the token ids of mBART-50 and NLLB-200: those of `FIRST_TOKENS`, then those of the pieces."""
-    pairs = zip(model.texts, model.kinds, strict=True)
-    texts = [text for text, kind in pairs if kind not in (CONTROL, UNKNOWN)]
-    return _numbered([*FIRST_TOKENS, *texts], 0)
-
-
-def _numbered(tokens: Sequence[str], first_id: int) -> dict[str, int]:
-    return {token: token_id for token_id, token in enumerate(tokens, first_id)}
-
-
-def _vocabulary(file: str) -> dict[str, int]:
-    """Read the id of each piece; n pieces have the ids 0 to n - 1."""
-    vocabulary = read_json(file)
-    if sorted(vocabulary.values(), key=str) != sorted(range(len(vocabulary)), key=str):
-        raise CheckpointError(f"{file}: the ids of tokens must be 0 to {len(vocabulary) - 1}, each once")
+def _numbered_pieces(folder: str, vocabulary_file: str) -> _Pieces:
+    """Return the pieces of M2M100: a file has the ids of n pieces, 0 to n - 1."""
+    ids = read_json(vocabulary_file)
+    if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
+        raise CheckpointError(f"{vocabulary_file}: the ids of tokens must be 0 to {len(ids) - 1}, each once")
     for token in FIRST_TOKENS:
-        if token not in vocabulary:
-            raise CheckpointError(f"{file}: lacks the token {shown(token)}")
-    return vocabulary
+        if token not in ids:
+            raise CheckpointError(f"{vocabulary_file}: lacks the token {shown(token)}")
+    encoder = SentencePieceEncoder(read_sentencepiece(os.path.join(folder, PIECES_FILE)))
+    texts = sorted(ids, key=ids.__getitem__)
+    *first_ids, unknown_id = (ids.pop(token) for token in FIRST_TOKENS)
+    return _Pieces(encoder, TokenIds(ids, unknown_id, lambda _: None), [*first_ids, unknown_id], texts)
+
+
+def _ordered_pieces(folder: str) -> _Pieces:
+    """Return the pieces of mBART-50 or NLLB-200: their ids follow `FIRST_TOKENS` in the order of the pieces."""
+    model = read_sentencepiece(os.path.join(folder, PIECES_FILE))
+    if not {*model.kinds[:NUM_CONTROLS]} <= {CONTROL, UNKNOWN}:
+        raise CheckpointError(f'{model.file}: its first pieces must be "<unk>", "<s>" and "</s>"')
+    encoder = SentencePieceEncoder(model)
+    content, starts = model.texts.content, model.texts.starts
+    texts = PieceTexts(bytearray(), array("i", [0]))
+    for token in FIRST_TOKENS:
+        texts.append(token.encode())
+    shift = len(texts.content) - starts[NUM_CONTROLS]
+    texts.content += content[starts[NUM_CONTROLS] :]
+    texts.starts.extend(map(shift.__add__, starts[NUM_CONTROLS + 1 :]))
+
+    def id_of(text: str) -> int | None:
+        index = encoder.token_of(text)
+        return None if index is None else index + len(FIRST_TOKENS) - NUM_CONTROLS
+
+    return _Pieces(encoder, TokenIds({}, FIRST_TOKENS.index("<unk>"), id_of), range(len(FIRST_TOKENS)), texts)

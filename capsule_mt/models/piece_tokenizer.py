@@ -14,14 +14,12 @@ from capsule_mt.messages import shown
 from capsule_mt.models.facts import PIECES_CHECKSUMS, file_checksum
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.sentencepiece import (
-    BYTE,
     CONTROL,
     NORMAL,
     SPACE,
     UNKNOWN,
     UNMATCHED,
     UNUSED,
-    USER_DEFINED,
     Normaliser,
     SentencePieceEncoder,
     SentencePieceModel,
@@ -90,11 +88,7 @@ class Pieces:
             )
         self.end, self.unknown = end, kinds.index(UNKNOWN)
         self.hidden = set(indices_of(self.model, CONTROL))
-        self.tokens = TokenIds({}, self.unknown, self._token_of)
-
-    def _token_of(self, text: str) -> int | None:
-        index = self.encoder.table.find(text)
-        return index if index is not None and self.model.kinds[index] in (NORMAL, USER_DEFINED, BYTE) else None
+        self.tokens = TokenIds({}, self.unknown, self.encoder.token_of)
 
 
 class NumberedPieces:

@@ -9,7 +9,6 @@ import re
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from heapq import heappop, heappush
 from itertools import compress
 from typing import Any, NamedTuple, TypeVar, overload
@@ -173,7 +172,7 @@ class SentencePieceEncoder:
         self._by_words = (
             model.add_dummy_prefix
             and model.remove_extra_whitespaces
-            and self._is_matched(SPACE)
+            and self._matched(SPACE) >= 0
             and not self.table.has_inner_spaces
             and not any(SPACE in text or " " in text for text in symbols)
         )
@@ -196,15 +195,15 @@ class SentencePieceEncoder:
             offset += len(word) + 1
         return pieces, spans
 
-    def _is_matched(self, piece: str) -> bool:
+    def token_of(self, piece: str) -> int | None:
+        """Return the index of a piece that `encode` may return; `None` for what the vocabulary lacks."""
         index = self.table.find(piece)
-        return index is not None and self._model.kinds[index] not in UNMATCHED
+        return index if index is not None and self._model.kinds[index] in (NORMAL, USER_DEFINED, BYTE) else None
 
-    @cached_property
-    def _piece_ids(self) -> dict[str, int]:
-        """The index of each piece that text is cut into; only byte-pair encoding needs it."""
-        numbered = zip(self._model.texts, range(len(self._model.texts)), strict=True)
-        return dict(of_kinds(self._model, numbered, NORMAL, USER_DEFINED))
+    def _matched(self, piece: str) -> int:
+        """Return the index of a piece that text is cut into, -1 for other texts."""
+        index = self.table.find(piece)
+        return -1 if index is None or self._model.kinds[index] in UNMATCHED else index
 
     def _cached(self, word: str) -> tuple[list[str], list[Span]]:
         segmentation = self._pieces_of(word)
@@ -245,7 +244,6 @@ class SentencePieceEncoder:
 
         The user's symbols are cut out first, and are never part of a longer piece.
         """
-        piece_ids = self._piece_ids
         parts = self._letters(text)  # a part that was merged into its left neighbour is empty
         symbols = self._symbols
         following, preceding = list(range(1, len(parts) + 1)), list(range(-1, len(parts) - 1))
@@ -255,8 +253,9 @@ class SentencePieceEncoder:
             if index >= 0 and following[index] < len(parts):
                 left_part, right_part = parts[index], parts[following[index]]
                 merged = left_part + right_part
-                if merged in piece_ids and left_part not in symbols and right_part not in symbols:
-                    heappush(pairs, (-self._scores[piece_ids[merged]], index, merged))
+                piece = self._matched(merged)
+                if piece >= 0 and left_part not in symbols and right_part not in symbols:
+                    heappush(pairs, (-self._scores[piece], index, merged))
 
         for index in range(len(parts)):
             suggest(index)
@@ -270,7 +269,7 @@ class SentencePieceEncoder:
                 preceding[following[index]] = index
             suggest(index)
             suggest(preceding[index])
-        return ((len(part), piece_ids.get(part, -1)) for part in parts if part)
+        return ((len(part), self._matched(part)) for part in parts if part)
 
     def _letters(self, text: str) -> list[str]:
         """Return the characters of a text, and each of the user's symbols as a whole."""

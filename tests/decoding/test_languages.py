@@ -16,7 +16,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert, doctor, score, serve, translate
 from capsule_mt.commands.loading import load_translator
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models.fairseq_tokenizer import LANGUAGES, nllb_tokenizer
+from capsule_mt.models.fairseq_tokenizer import LANGUAGES, nllb_tokenizer, pieces_tokenizer
 from capsule_mt.models.languages import code_of
 from capsule_mt.models.scripts import SCRIPT_NAMES, names_of
 from capsule_mt.models.sentencepiece import read_sentencepiece
@@ -52,6 +52,18 @@ TOKENIZERS = {"nllb": NllbTokenizer, "m2m100": M2M100Tokenizer, "mbart50": MBart
 SHORT = {"max_new_tokens": 12, "num_beams": 2, "no_repeat_ngram_size": 2}
 
 
+def train_pieces(folder, *sentences, **settings):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter((sentences or tuple(SENTENCES.values())) * 3),
+        model_prefix=str(folder / "pieces"),
+        vocab_size=260,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **settings,
+    )
+    shutil.move(folder / "pieces.model", folder / "sentencepiece.bpe.model")
+
+
 def tokenizer_of(name, folder):
     """Return transformers' tokenizer of the pieces in a folder; its own reader of such files needs protobuf."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
@@ -79,15 +91,7 @@ def folders(tmp_path_factory):
     paths = {}
     for name, tokenizer_class in TOKENIZERS.items():
         folder = paths[name] = tmp_path_factory.mktemp(name)
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(list(SENTENCES.values()) * 3),
-            model_prefix=str(folder / "pieces"),
-            model_type="bpe" if name == "nllb" else "unigram",
-            vocab_size=260,
-            hard_vocab_limit=False,
-            minloglevel=2,
-        )
-        shutil.move(folder / "pieces.model", folder / "sentencepiece.bpe.model")
+        train_pieces(folder, model_type="bpe" if name == "nllb" else "unigram")
         (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": tokenizer_class.__name__}))
         tokenizer = tokenizer_of(name, folder)
         if name == "nllb":
@@ -482,6 +486,15 @@ def test_the_pieces_of_nllb_are_read_as_its_tokenizer_json(settings, folders, tm
         assert pieces.encode_text(decomposed).ids == library_ids
 
 
+def test_letters_that_the_pieces_lack_are_not_a_special_token(tmp_path):
+    train_pieces(tmp_path, "Hut")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "MBart50Tokenizer"}')
+    tokenizer_of("m2m100", shutil.copytree(tmp_path, tmp_path / "m2m100"))
+    for folder in (tmp_path, tmp_path / "m2m100"):
+        tokenizer = pieces_tokenizer(str(folder))
+        assert tokenizer.encode_text("Hut <s>").ids[-1] == tokenizer.unknown_id
+
+
 @pytest.mark.parametrize("change", ["a language of its own", "another order", "no tokens", "another class"])
 def test_a_tokenizer_json_that_says_more_than_the_pieces_is_read(change, folders, tmp_path):
     folder = tmp_path / "nllb"
@@ -530,6 +543,10 @@ def test_tokenizers_that_do_not_fit(folders, tmp_path):
     (tmp_path / "other" / "tokenizer_config.json").write_text('{"tokenizer_class": "XGLMTokenizer"}')
     with pytest.raises(UnsupportedModelError, match="not for `tokenizer_class` 'XGLMTokenizer'"):
         Translator.from_pretrained(tmp_path / "other")
+    shutil.copytree(folder, tmp_path / "ordered")
+    train_pieces(tmp_path / "ordered", bos_id=-1)
+    with pytest.raises(CheckpointError, match=r'bpe\.model: its first pieces must be "<unk>", "<s>" and "</s>"'):
+        Translator.from_pretrained(tmp_path / "ordered")
     shutil.copytree(folders["m2m100"][0], tmp_path / "gaps")
     vocabulary = json.loads((tmp_path / "gaps" / "vocab.json").read_text())
     (tmp_path / "gaps" / "vocab.json").write_text(json.dumps({**vocabulary, "<s>": 999}))
