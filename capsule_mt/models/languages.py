@@ -113,8 +113,10 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
         return matches[0]
     from difflib import get_close_matches  # late: this is an error
 
-    by_name = next((code for code, name in LANGUAGES.items() if name.lower() == (language or "").lower()), None)
-    near = same_language or [code for code in codes if language_and_region(code)[0] == by_name]
+    codes_of_names = {name.lower(): code for code, name in LANGUAGES.items()}
+    names = get_close_matches((language or "").lower(), codes_of_names, NUM_EXAMPLES, 0.85)
+    named = {codes_of_names[name] for name in names}
+    near = same_language or [code for code in codes if language_and_region(code)[0] in named]
     near = near or get_close_matches(language or "", codes, NUM_EXAMPLES, 0.5) or list(codes)
     examples = ", ".join(near[:NUM_EXAMPLES]) + (", ..." if len(near) > NUM_EXAMPLES else "")
     accepted = "one of" if len(matches) > 1 else "one of the model's languages, such as"

@@ -292,8 +292,11 @@ def _tokens(
     folder: str, config: Mapping[str, Any], generation: Mapping[str, Any], vocabulary: int
 ) -> tuple[int, int, int, int | None]:
     """Return the token ids of start, end (-1 for none) and padding, and the id forced at the limit."""
+    start_name, *other_names = TOKENS
+    if generation.get(start_name) is None and config.get(start_name) is None:
+        start_name = "bos_token_id"  # as transformers does
     token_ids: list[int | None] = []
-    for name in TOKENS:
+    for name in (start_name, *other_names):
         file, value = GENERATION_FILE, generation.get(name)
         if value is None:
             file, value = CONFIG_FILE, config.get(name)

@@ -320,6 +320,7 @@ class FastTranslator:
         engine, model_config = cast(Engine, self._engine), self.model.config
         end, start = _single(config.eos_token_id), config.decoder_start_token_id
         start = model_config.decoder_start_token_id if start is None else start
+        start = config.bos_token_id if start is None else start  # as `generate()` does
         if isinstance(start, list) or start is None:
             raise UnsupportedOptionError(f"`decoder_start_token_id={start!r}`")
         for name, tokens in (("decoder_start_token_id", [int(start)]), ("eos_token_id", [end] if end != -1 else [])):

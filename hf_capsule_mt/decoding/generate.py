@@ -47,7 +47,8 @@ class GenerateDecoder:
     # ---- the tokens of the model
     @property
     def start(self) -> int:
-        return int(self._setting("decoder_start_token_id"))
+        start = self._setting("decoder_start_token_id")
+        return int(self._setting("bos_token_id") if start is None else start)  # as `generate()` does
 
     @property
     def ends(self) -> list[int]:

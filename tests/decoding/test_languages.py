@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 import sentencepiece
 import torch
-from transformers import M2M100Tokenizer, MBart50Tokenizer, MBartTokenizer, NllbTokenizer
+from transformers import AutoModelForSeq2SeqLM, M2M100Tokenizer, MBart50Tokenizer, MBartTokenizer, NllbTokenizer
 
 import hf_capsule_mt
 from capsule_mt import CoverageOptions, Translator
@@ -26,7 +26,7 @@ from capsule_mt.serve import running
 from capsule_mt.serve.batching import RequestSettings
 from hf_capsule_mt.commands import shortlist
 from tests.conftest import GOLDEN
-from tests.decoding.models import build_bart
+from tests.decoding.models import build_bart, strictly
 from tests.light.models.files import edit_json
 
 SENTENCES = {
@@ -307,6 +307,25 @@ def test_scores_are_the_losses_of_transformers(name, folders, tmp_path):
         assert scored.score == pytest.approx(-loss, abs=1e-5)
 
 
+def test_a_decoder_without_a_start_token_of_its_own(folders, tmp_path):
+    """As transformers' MBartConfig makes one: it starts with `bos_token_id`."""
+    folder, tokenizer, _ = folders["mbart50"]
+    shutil.copytree(folder, tmp_path / "model")
+    for file in ("config.json", "generation_config.json"):
+        edit_json(tmp_path / "model" / file, decoder_start_token_id=None, bos_token_id=0)
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").eval()
+    tokenizer.src_lang = "en_XX"
+    options = {**SHORT, "forced_bos_token_id": tokenizer.convert_tokens_to_ids("ro_RO")}
+    batch = tokenizer(SENTENCES["en"], return_tensors="pt")
+    expected = model.generate(**batch, **options)[0].tolist()
+    assert expected[0] == 0
+    settings = {**SHORT, "copy": False, "split_sentences": False}
+    assert strictly(model, int8=False).generate(**batch, **options)[0].tolist() == expected
+    for translator in (Translator.from_pretrained(tmp_path / "model"), hf_capsule_mt.Translator(model, tokenizer)):
+        translation = translator(SENTENCES["en"], src_lang="en", tgt_lang="ro", **settings)
+        assert list(translation.segments[0].target_ids) == expected
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_shortlist_by_script_is_generate_with_the_other_tokens_suppressed(name, folders):
     folder, tokenizer, model = folders[name]
@@ -429,6 +448,7 @@ def test_languages_by_other_names(language, expected):
      ("zh_ID", "must be one of zho_Hans, zho_Hant; got 'zh_ID'"),
      (None, "one of the model's languages, such as deu_Latn, srp_Cyrl, zho_Hans, zho_Hant; it is missing"),
      ("German", "one of the model's languages, such as deu_Latn; got 'German'"),
+     ("Serbain", "one of the model's languages, such as srp_Cyrl; got 'Serbain'"),
      ("Klingon", "got 'Klingon'")],
 )  # fmt: skip
 def test_languages_that_a_model_does_not_have(language, message):
