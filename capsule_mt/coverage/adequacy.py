@@ -5,15 +5,8 @@ from typing import NamedTuple
 
 from capsule_mt.coverage.methods import Calibration, word_attention
 from capsule_mt.coverage.results import Adequacy, Coverage
-from capsule_mt.coverage.verified import (
-    ForcedPair,
-    Reverse,
-    covered_share,
-    doubt_of,
-    hallucination_of,
-    information_of,
-    word_log_probs,
-)
+from capsule_mt.coverage.unrelated import hallucinations, raises_alarm
+from capsule_mt.coverage.verified import ForcedPair, Reverse, covered_share, doubt_of, information_of, word_log_probs
 from capsule_mt.engine.search import Decoder, Hypothesis
 from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength
 from capsule_mt.text.segments import Piece
@@ -26,6 +19,7 @@ class Judge(NamedTuple):
     end: the end token of the model.
     """
 
+    model: Reverse
     decoder: Decoder
     end: int
     calibration: Calibration
@@ -60,13 +54,13 @@ def adequacies(
         missing = [1 - _mean([word.covered for word in words]) for words in words_by_text]
     else:
         missing = [_missing_share(*pair, forced_pair) for pair, forced_pair in zip(pairs, forced_pairs, strict=True)]
+    backward = [0.0 if pair is None else pair.information or 0.0 for pair in forced_pairs]
+    shares = hallucinations(lines, forward, backward, judge.model, judge.reverse)
     results = []
     for index, (text, translation) in enumerate(lines):
         omission = (missing[index] + OMISSION_WEIGHT * length.shortness(text, translation)) / (1 + OMISSION_WEIGHT)
-        forced_pair = forced_pairs[index]
-        backward = 0.0 if forced_pair is None or forced_pair.information is None else forced_pair.information
-        hallucination = hallucination_of(forward[index], backward)
-        results.append(Adequacy(omission, hallucination, None if alarm is None else hallucination > alarm))
+        is_unrelated = None if alarm is None else raises_alarm(shares[index], alarm, text, translation)
+        results.append(Adequacy(omission, shares[index], is_unrelated))
     return results
 
 

@@ -11,6 +11,7 @@ from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
 from capsule_mt.coverage.names import METHODS, REMOVED, CoveredBy, Marks, head_of
 from capsule_mt.coverage.supported import DOUBT_THRESHOLDS, attended_words, support_doubts, support_share
+from capsule_mt.coverage.unrelated import hallucinations, raises_alarm
 from capsule_mt.coverage.verified import (
     MARK_THRESHOLDS,
     Candidate,
@@ -18,7 +19,6 @@ from capsule_mt.coverage.verified import (
     Reverse,
     covered_share,
     doubts,
-    hallucination_of,
     information_of,
     offsets_of,
     without_tokens,
@@ -65,12 +65,13 @@ class PieceSupport(NamedTuple):
 
 
 class Verifier(NamedTuple):
-    """What verifies marks: a reverse model, and the function that decodes a translation.
+    """What verifies marks: the model, its reverse model, and the function that decodes a translation.
 
     support: also find words of the translation that the source does not support.
     shortlist: the tokens among which hypotheses have their log-probabilities; `None` for the whole vocabulary.
     """
 
+    model: Reverse
     reverse: Reverse
     decode: Callable[[Ids], str]
     marks: Marks = "likely"
@@ -192,7 +193,7 @@ def cover(
             hypotheses, texts, calibration.support, verifier, forced_pairs
         )
         if has_alarm:
-            alarms = _unrelated(pieces, hypotheses, forced_pairs, decoder, end, calibration, verifier)
+            alarms = _unrelated(pieces, hypotheses, texts, forced_pairs, decoder, end, calibration, verifier)
             supports = [support._replace(is_unrelated=alarm) for support, alarm in zip(supports, alarms, strict=True)]
         coverages = [coverage._replace(support=support) for coverage, support in zip(coverages, supports, strict=True)]
     return coverages
@@ -282,6 +283,7 @@ def _candidate(piece: Piece, hypothesis: Hypothesis, translation: str) -> Candid
 def _unrelated(
     pieces: Sequence[Piece],
     hypotheses: Sequence[Hypothesis],
+    texts: Sequence[str],
     forced_pairs: Sequence[ForcedPair | None],
     decoder: Decoder,
     end: int,
@@ -289,7 +291,8 @@ def _unrelated(
     verifier: Verifier,
 ) -> list[bool]:
     """Return which translations raise the alarm of unrelated ones: see `Adequacy`."""
-    assert calibration.unrelated_alarm is not None
+    alarm = calibration.unrelated_alarm
+    assert alarm is not None
     targets = [hypothesis.ids for hypothesis in hypotheses]
     log_probs = [hypothesis.log_probs for hypothesis in hypotheses]
     if verifier.shortlist is not None:
@@ -297,8 +300,10 @@ def _unrelated(
             forced.log_probs for forced in decoder.force([piece.ids for piece in pieces], targets, Readings())
         ]
     forward = information_of(log_probs, targets, decoder, end)
-    backward = [0.0 if pair is None or pair.information is None else pair.information for pair in forced_pairs]
-    return [hallucination_of(*shares) > calibration.unrelated_alarm for shares in zip(forward, backward, strict=True)]
+    backward = [0.0 if pair is None else pair.information or 0.0 for pair in forced_pairs]
+    lines = [(piece.text, text) for piece, text in zip(pieces, texts, strict=True)]
+    shares = hallucinations(lines, forward, backward, verifier.model, verifier.reverse)
+    return [raises_alarm(share, alarm, *line) for share, line in zip(shares, lines, strict=True)]
 
 
 def _piece_supports(

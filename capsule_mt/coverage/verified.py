@@ -83,11 +83,6 @@ def information_of(
     ]
 
 
-def hallucination_of(forward: float, backward: float) -> float:
-    """Return the share of the information in a text and its translation that the other one does not predict."""
-    return 1 - (forward + backward) / 2
-
-
 def covered_share(doubt: float) -> float:
     """Return the share of a word that is covered, before calibration."""
     return sigmoid(MARK_THRESHOLDS["likely"] - doubt)

@@ -319,7 +319,7 @@ class Scorer:
         from capsule_mt.coverage.adequacy import Judge, adequacies  # late: most calls do not ask for it
 
         assert self.reverse is not None
-        judge = Judge(self.loaded.decoder, self.loaded.end, self.calibration, self.reverse)
+        judge = Judge(self, self.loaded.decoder, self.loaded.end, self.calibration, self.reverse)
         coverages = self.cover(*zip(*model_texts, strict=True)) if self.calibration.head is None else None
         return adequacies(judge, pairs, model_texts, coverages)
 
@@ -525,7 +525,7 @@ class Scorer:
         verifier = None
         if reverse is not None:
             marks, shortlist = coverage.marks or DEFAULT_MARKS, None if is_forced else model.shortlist
-            verifier = Verifier(reverse, self._tokenizer(options).decode, marks, coverage.support, shortlist)
+            verifier = Verifier(self, reverse, self._tokenizer(options).decode, marks, coverage.support, shortlist)
         readings = readings_of(method, calibration)
         return CoveragePlan(coverage, method, threshold, readings, calibration, verifier)
 

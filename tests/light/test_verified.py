@@ -10,6 +10,7 @@ from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.problems import problems_of
 from capsule_mt.coverage.results import Check
 from capsule_mt.coverage.supported import support_doubts
+from capsule_mt.coverage.unrelated import raises_alarm, without_access_key
 from capsule_mt.coverage.verified import Candidate, ForcedPair, covered_share, doubt_of, doubts
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Forced
@@ -291,6 +292,39 @@ def test_support_raises_the_alarm_of_unrelated_translations(pair):
     )
     for options in (CoverageOptions(), CoverageOptions(method="attention", support=True)):
         assert pair.cover([SOURCE], [COMPLETE], coverage=options)[0].sentences[0].is_unrelated is None
+
+
+def test_short_texts_raise_the_alarm_later():
+    alarm = 0.4
+    for hallucination, text, translation, is_raised in (
+        (0.6, "Paste", "Cola", False),
+        (0.71, "Paste", "Cola", True),
+        (0.6, " Breadcrumbs ", "Marcas", False),
+        (0.6, "Paste", "Cola do texto", True),
+        (0.6, "a" * 13, "Cola", True),
+        (0.4, "a" * 13, "Cola", False),
+    ):
+        assert raises_alarm(hallucination, alarm, text, translation) == is_raised
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [("_File", "File"), ("Cu_t", "Cut"), ("\u30d5\u30a1\u30a4\u30eb(_F)", "\u30d5\u30a1\u30a4\u30eb(F)"),
+     ("a_b_c", "a_b_c"), ("_1", "_1"), ("_", "_"), ("x", "x")],
+)  # fmt: skip
+def test_access_keys(text, bare):
+    assert without_access_key(text) == bare
+
+
+def test_the_alarm_does_not_read_access_keys(pair):
+    """They are letters of menus, which models do not expect inside words."""
+    text, translation = "Die Kin_der schlafen.", "The _children are asleep."
+    (expected,) = pair.adequacy([without_access_key(text)], [without_access_key(translation)])
+    (with_key,) = pair.adequacy([text], [translation])
+    assert with_key.hallucination == pytest.approx(expected.hallucination, abs=1e-6)
+    options = CoverageOptions(support=True)
+    coverages = pair.cover([text, text], [translation, "I _never eat fish."], coverage=options)
+    assert [coverage.sentences[0].is_unrelated for coverage in coverages] == [False, True]
 
 
 def test_omissions_without_a_head_are_by_deletion(pair):
