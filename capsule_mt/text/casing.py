@@ -45,7 +45,8 @@ MAX_MARGIN_OF_WORDS = -5.0
 # a word in capitals among others is read in lowercase below this margin, unless it may be an abbreviation that the
 # vocabulary lacks; of FLORES' and Tatoeba's 80 abbreviations, it takes one
 MAX_MARGIN_OF_EMPHASIS, MIN_EMPHASISED_UNKNOWN = -8.5, 6
-IN_CAPITALS = re.compile(r"[^\W\d_a-z\xdf-\xff]{2}")  # a fast check
+_CAPITAL = r"[^\W\d_a-z\xdf-\xff]"
+IN_CAPITALS = re.compile(_CAPITAL + _CAPITAL)  # a fast check; "{2}" is slower
 
 
 class CasedText(NamedTuple):
@@ -95,13 +96,17 @@ def without_emphasis(cased: CasedText, vocabulary: Vocabulary, language: str | N
         return cased
     dotless_i = has_dotless_i(language)
     words = _words_outside_items(cased.text)
+    emphasised = [
+        word
+        for word in words
+        if word[0].isupper() and cased.case_at(word.start()) is None and _is_emphasised(word[0], vocabulary, dotless_i)
+    ]
+    if not emphasised:
+        return cased
     letters, spans = list(cased.text), []
-    starts = {match.end() - 1 for match in MAY_START.finditer(words[0].string)} if words else set()
-    for word in words:
+    starts = {match.end() - 1 for match in MAY_START.finditer(words[0].string)}
+    for word in emphasised:
         text, span = word[0], Span(*word.span())
-        is_in_sentence = cased.case_at(span.start) is None
-        if not (text.isupper() and is_in_sentence and _is_emphasised(text, vocabulary, dotless_i)):
-            continue
         lowercase = lowered(text, dotless_i)
         if span.start in starts or _name_margin(text, vocabulary, dotless_i) > NAME_MARGIN:
             lowercase = text[0] + lowercase[1:]

@@ -126,6 +126,11 @@ def may_have_non_words(text: str) -> bool:
     return text[:1] == "!" or any(sign in text for sign in NON_WORD_SIGNS)
 
 
+def has_signed_numbers(text: str) -> bool:
+    """Whether a text has a sign between two digits, as in "3.5": a fast check before the patterns of such numbers."""
+    return re.search(r"\d\D\d", text) is not None
+
+
 def lacks_words(text: str) -> bool:
     """Whether a text has nothing to translate: no letters outside URLs, tags, placeholders and code."""
     if not any(map(str.isalpha, text)):

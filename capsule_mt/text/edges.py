@@ -15,6 +15,7 @@ from capsule_mt.text.sentences import Span
 BRACKETS = {"(": ")", "[": "]"}
 _DOTS = ".\u2026"  # an ellipsis is \u2026, or two or more of these
 _CLOSING = "\"'\u201d\u2019\xbb)\\]"
+_CLOSING_MARKS, _FINAL_MARKS = _CLOSING.replace("\\", ""), f"{_DOTS}!?"
 # several marks at the end of a sentence, in quotes or brackets, too; the lookbehinds find the beginning of the run
 MARKS_AT_END = (
     rf"(?:(?<=[^\W_])(?:\u2026|[{_DOTS}]{{2,}})|(?<=[\w%{_CLOSING}])(?=[{_DOTS}]*[!?])[{_DOTS}!?]{{2,}})"
@@ -29,6 +30,13 @@ FIRST_LETTER = re.compile(r"((?:(?<![*_~>])(?:<[^<>]*>|[*_~])+)?)([^\W_])")
 FULL_STOPS = ".\u3002\uff0e\u0964\u0589\u06d4"
 # a final mark, but not one of "..." or "?!"; tags, marks of emphasis, closing quotes and brackets may follow
 FINAL_MARK = rf"(?<![{FULL_STOPS}!?])[{FULL_STOPS}!?](?=(?:<[^<>]*>|[*_~\s{_CLOSING}])*\Z)"
+
+
+def marks_at_end(text: str) -> re.Match[str] | None:
+    """Return the match of `MARKS_AT_END`; a fast answer for most sentences, which end with a single mark."""
+    body = text.rstrip(_CLOSING_MARKS)
+    may_match = body[-1:] in _FINAL_MARKS and (body[-2:-1] in _FINAL_MARKS or body[-1:] == "\u2026")
+    return re.search(MARKS_AT_END, text) if may_match else None
 
 
 def without_brackets(text: str, sentence: Span) -> Span:

@@ -14,7 +14,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import cast
 
@@ -27,6 +27,7 @@ from capsule_mt.text.copying import (
     PLACEHOLDER,
     TAG,
     URL,
+    has_signed_numbers,
     may_have_non_words,
 )
 from capsule_mt.text.normal import NormalForm, Vocabulary
@@ -69,6 +70,8 @@ PATTERNS["signs"] = (
     rf"(?:(?<=[^\W_])|{_AFTER_MARK}|(?<!\S))[\xb9\xb2\xb3\u2070\u2074-\u207f]+"
     rf"|(?:(?<={_LETTER}{{3}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\])+(?!\()|(?<={_LETTER}{{2}})\*{{1,3}}(?![\w*])"
 )
+# a fast check: `signs` match only where one of these is, or "*", which `may_have_non_words` looks for
+IN_SIGNS = re.compile(r"[\[\xb9\xb2\xb3\u2070\u2074-\u207f]")
 COPIED_KINDS = (
     "tags",
     "urls",
@@ -144,6 +147,11 @@ Part = tuple[str, Span]  # a string or an `Item`, and its span of the text
 
 def parts_of(text: str, kinds: Sequence[str]) -> list[str]:
     """Cut a text into strings and `Item`s of these kinds; joined they are the text."""
+    return list(_parts_of(text, tuple(kinds))) if kinds else [str(text)] * bool(text)
+
+
+@lru_cache(maxsize=8)  # several steps cut the same text, and the patterns are slow
+def _parts_of(text: str, kinds: tuple[str, ...]) -> list[str]:
     pattern = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PATTERNS.items() if kind in kinds)
     parts: list[str] = []
     end = 0
@@ -565,8 +573,7 @@ def masked(
     emphasised: words in tags whose translations `casing` puts into capitals.
     """
     parts = parts_of(text, kinds)
-    may_have_items = may_have_non_words(text) or (not text.isascii() and re.search(EMOJI, text) is not None)
-    if copies and (may_have_items or re.search(f"{PATTERNS['numerals']}|{PATTERNS['signs']}", text)):
+    if copies and _may_have_copied_items(text):
         all_kinds = tuple(kind for kind in PATTERNS if kind in kinds or kind in COPIED_KINDS)
         with_copied = parts_of(text, all_kinds)
         if any(isinstance(part, Item) for part in with_copied):
@@ -591,6 +598,16 @@ def masked(
         spans.append((item, Span(item_start, start)))
     spans.append((normal.text[start:], Span(start, len(normal.text))))
     return Masked([part for part in spans if part[0]] or [("", Span(0, 0))], kinds, normal=normal)
+
+
+def _may_have_copied_items(text: str) -> bool:
+    """Whether a text may have an item of `COPIED_KINDS`: a fast answer for most texts."""
+    return (
+        may_have_non_words(text)
+        or (not text.isascii() and re.search(EMOJI, text) is not None)
+        or (has_signed_numbers(text) and re.search(PATTERNS["numerals"], text) is not None)
+        or (IN_SIGNS.search(text) is not None and re.search(PATTERNS["signs"], text) is not None)
+    )
 
 
 _NUMBER = r"\d(?:[\d.,'\u2019\xa0\u202f]*\d)?"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+from capsule_mt.text.copying import has_signed_numbers
 from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.normal import Vocabulary
 from capsule_mt.text.sentences import Span, rules_of
@@ -26,7 +27,7 @@ def with_grouping(text: str, sign: str, vocabulary: Vocabulary) -> str:
     Copied items, such as code, stay as they are. So do numbers beside a sign that the vocabulary lacks, such as a
     currency: they are copied with it.
     """
-    if not sign or re.search(ONE_GROUP, text) is None:
+    if not sign or not has_signed_numbers(text) or re.search(ONE_GROUP, text) is None:
         return text
 
     def regrouped(match: re.Match[str]) -> str:
@@ -99,7 +100,7 @@ def with_copied_numbers(translation: str, source: str, forms: NumberForms) -> st
 
 def _converted(text: str, forms: NumberForms, is_converted: Callable[[re.Match[str]], bool]) -> str:
     """Return a text with the signs of the target language in some of its numbers outside other items."""
-    if re.search(r"\d\D\d", text) is None or re.search(forms.pattern, text) is None:
+    if not has_signed_numbers(text) or re.search(forms.pattern, text) is None:
         return text
 
     def written(match: re.Match[str]) -> str:

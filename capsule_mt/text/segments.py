@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from capsule_mt.messages import shown, warn, warn_once, with_unit
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case, without_emphasis
 from capsule_mt.text.copying import without_copied_edges
-from capsule_mt.text.edges import MARKS_AT_END, is_around, label_in, lacks_full_stop, mark_of, without_brackets
+from capsule_mt.text.edges import is_around, label_in, lacks_full_stop, mark_of, marks_at_end, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.numerals import number_forms, with_grouping, with_target_signs
@@ -287,7 +287,7 @@ class Segmenter(NamedTuple):
 
         The last result is what the user's sentence has instead, such as ""; `None` if nothing changed.
         """
-        marks = re.search(MARKS_AT_END, part.text)
+        marks = marks_at_end(part.text)
         if lacks_full_stop(part.without_items):
             changed, ending = part.with_ending(Span(len(part.text), len(part.text)), "."), ""
         elif marks is not None and not isinstance(part.parts[-1][0], Item) and marks.start() >= part.starts[-2]:
