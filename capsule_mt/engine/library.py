@@ -495,7 +495,8 @@ class Lexicon(ctypes.Structure):
         extras, extra_lengths = array("q", chain.from_iterable(extra_tokens)), array("q", map(len, extra_tokens))
         max_indices = self._max_translations * len(words) + len(extras)
         max_indices += (self.num_frequent + self.multiple) * len(sources)
-        candidates, indices = array("i", [0]) * self.vocabulary, array("i", [0]) * max_indices
+        candidates = array("i", [0]) * min(self.vocabulary, max_indices)
+        indices = array("i", [0]) * max_indices
         list_lengths = array("q", [0]) * len(sources)
         inputs, results = (words, lengths, extras, extra_lengths), (candidates, list_lengths, indices)
         request = _Sources(len(sources), *(values.buffer_info()[0] for values in inputs))

@@ -133,9 +133,10 @@ class PieceTokenizer:
         start = len(language)
         pieces, piece_spans = self._source_encoder.encode(text[start:])
         ids = [tokens[piece] for piece in pieces]
-        spans = [(start + first, start + last) if first < last else None for first, last in piece_spans]
+        spans = [span if span[0] < span[1] else None for span in piece_spans]
         if language:
-            ids, spans = [tokens[language], *ids], [(0, start), *spans]
+            moved = [span and (start + span[0], start + span[1]) for span in spans]
+            ids, spans = [tokens[language], *ids], [(0, start), *moved]
         return Encoded([*ids, self._end], [*spans, None])
 
     def _language_of(self, text: str) -> str:

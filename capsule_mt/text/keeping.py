@@ -358,6 +358,9 @@ class Masked:
 
         A tag at an edge is included if its partner is inside, too, and if no earlier call has returned the tag.
         """
+        is_whole = span == (0, len(self.text)) and prefix == self.prefix
+        if is_whole and not (self.tags or self.stand_ins or self.tried):
+            return self
         selected: list[tuple[int, Part]] = []
         for index, (part, part_span) in enumerate(self.parts):
             start, end = self.starts[index : index + 2]

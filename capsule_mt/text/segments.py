@@ -357,8 +357,9 @@ class Segmenter(NamedTuple):
 
     def language_token(self, text: str) -> tuple[int, str]:
         """Return the end offset and the text of the target language's token at a text's beginning; else 0 and ""."""
-        match = LEADING_TOKEN.match(text)
-        if match is None or match[1] not in self.tokenizer.language_tokens:
+        tokens = self.tokenizer.language_tokens
+        match = LEADING_TOKEN.match(text) if tokens else None
+        if match is None or match[1] not in tokens:
             return 0, ""
         return match.end(), match[1]
 
@@ -478,6 +479,8 @@ def _glued_cuts(source: Masked) -> set[int]:
 
 
 def _cut_at(cuts: Collection[int], spans: Sequence[Span]) -> list[Span]:
+    if not cuts:
+        return list(spans)
     parts: list[Span] = []
     for span in spans:
         edges = [span.start, *sorted(cut for cut in cuts if span.start < cut < span.end), span.end]

@@ -19,7 +19,7 @@ The alternative, sentencex 1.0.32, gets fewer boundaries right. F1:
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from capsule_mt.text.abbreviations import ABBREVIATIONS, FINAL_ABBREVIATIONS, SENTENCE_STARTERS, WORDS_ELSEWHERE
@@ -84,6 +84,7 @@ QUOTE_MARKS = frozenset("".join(pair[0] for pair in _PAIRS) + '"')
 GOES_ON = r"[とっがはをのもに的、，,]"
 # a line that begins with "1.", "2)", "a." or "• 3.", and may go on with the next number
 FIRST_ITEM = r"([\u2022\u2043\u2023*]\s?)?(\d{1,3}|a)(\.\)|[.)])\s+(?=\w)"
+LEADING_ITEM = rf"\s*{FIRST_ITEM}"
 
 # the sign between groups of three digits, from CLDR 48; of languages with several forms, the most frequent one
 _LANGUAGES_OF_GROUPING = {
@@ -208,7 +209,7 @@ def _without_spaced_dots(text: str) -> str:
 
 def _item_starts(text: str, line: Span) -> list[int]:
     """Return where the further items of a list begin in a line: "1. The first item 2. The second item"."""
-    first = re.compile(rf"\s*{FIRST_ITEM}").match(text, line.start, line.end)
+    first = re.compile(LEADING_ITEM).match(text, line.start, line.end)
     if first is None:
         return []
     bullet, mark, end = first[1] or "", first[2], first[3]
@@ -242,6 +243,7 @@ def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Spa
     return pieces
 
 
+@lru_cache(maxsize=256)
 def language_code(language: str | None) -> str | None:
     """Return the two-letter code of "de", "de_DE", "deu_Latn" or "german"; of other languages, the part before "_"."""
     if not language:

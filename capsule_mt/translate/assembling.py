@@ -83,7 +83,7 @@ def segment_of(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> Segment:
 
 
 def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
-    decode = plan.tokenizer.decode
+    decode, (src_lang, tgt_lang) = plan.tokenizer.decode, plan.languages
     if piece.masked is None:
         text = decode(hypothesis.ids)
     else:
@@ -91,21 +91,22 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
 
         pair = (piece.ids, hypothesis)
         text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
-        text = with_emphasis(text, plan.languages[1])
+        text = with_emphasis(text, tgt_lang)
     converts_numbers = plan.options.copy and "numbers" not in plan.options.keep
-    if piece.source is not None and converts_numbers and (forms := number_forms(*plan.languages)) is not None:
+    if piece.source is not None and converts_numbers and (forms := number_forms(src_lang, tgt_lang)) is not None:
         text = with_copied_numbers(text, piece.source.text, forms)
     if piece.source is not None and piece.is_label:
-        text = as_label(text, piece.source.user_text, has_dotless_i(plan.languages[1]))
+        text = as_label(text, piece.source.user_text, has_dotless_i(tgt_lang))
     elif piece.source is not None and piece.source.has_lowercased_first:
-        text = capital(text[0], has_dotless_i(plan.languages[1])) + text[1:] if text else text
+        text = capital(text[0], has_dotless_i(tgt_lang)) + text[1:] if text else text
     if piece.ending is not None:
         text = with_ending(text, piece.ending)
     if piece.source is not None and (quotes := typographic_quotes_of(piece.source)):
-        text = with_quotes(text, quotes, quotes_of(plan.languages[1]))
-    if plan.options.copy and has_french_spaces(plan.languages[1]):
+        text = with_quotes(text, quotes, quotes_of(tgt_lang))
+    if plan.options.copy and has_french_spaces(tgt_lang):
         text = with_french_spaces(text)
-    text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer), plan.languages[1])
+    if piece.case is not None:
+        text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer), tgt_lang)
     if piece.source is None:
         return text
     return with_entities(with_source_characters(text, piece.source.user_text), piece.source.user_text)

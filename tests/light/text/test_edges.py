@@ -1,12 +1,13 @@
 """Brackets, quotes, missing full stops and ellipses around sentences: what the model reads, and the way back."""
 
+import re
 import string
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.text.edges import with_ending
+from capsule_mt.text.edges import MARKS_AT_END, marks_at_end, with_ending
 from capsule_mt.text.segments import Segmenter
 from tests.fixtures.vectors import vectors
 from tests.light.text.fakes import CharacterTokenizer
@@ -31,6 +32,12 @@ def test_what_the_model_reads(case):
     pieces = Segmenter(tokenizer, None, src_lang="en").document(case["text"]).pieces
     assert "".join(piece.text for piece in pieces) == case["read"]
     assert next((piece.ending for piece in pieces), None) == case["ending"]
+
+
+def test_the_fast_check_for_marks_at_the_end_misses_none():
+    for ending in map("".join, product("a .!\u2026)\u201d", repeat=4)):
+        expected, match = re.search(MARKS_AT_END, ending), marks_at_end(ending)
+        assert (match and match.span()) == (expected and expected.span()), ending
 
 
 @pytest.mark.parametrize(

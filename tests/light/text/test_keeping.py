@@ -131,6 +131,11 @@ def test_long_placeholders_take_linear_time(part):
     assert time.process_time() - start < 5  # a quadratic pattern needs minutes
 
 
+def test_parts_belong_to_their_caller():
+    parts_of("<b>bold", ["tags"]).clear()  # the parts of a text are cached
+    assert parts_of("<b>bold", ["tags"]) == ["<b>", "bold"]
+
+
 def test_stand_ins():
     """A model that copies names and numbers, and nothing else."""
 
