@@ -13,6 +13,7 @@ from capsule_mt.engine.request import (
     SearchCall,
     SearchResult,
     SpecialTokens,
+    values_of,
 )
 from capsule_mt.engine.search import Ids, Readings, Restriction, SearchOptions
 from capsule_mt.engine.stopping import finished_after, run_all, stoppable
@@ -163,8 +164,8 @@ class Engine:
             for value in values:  # the engine allocates by these numbers
                 if type(value) is not int or not 1 <= value <= maximum:
                     raise ValueError(f"{name} must be a whole number from 1 to {maximum}{limited_by}, got {value!r}")
-        for option in OPTIONS:
-            if (value := getattr(options, option.name)) is not option.default:
+        for option, value in zip(OPTIONS, values_of(options), strict=True):
+            if value is not option.default:
                 option.check(value)
         tokens = SpecialTokens(start, end, pad)
         parts = min(self.num_threads, len(sources))

@@ -7,6 +7,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain, count
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 from capsule_mt.engine.search import Candidates, Ids, Readings, Restriction, SearchOptions
@@ -26,6 +27,7 @@ REQUEST_FIELDS = request_fields() | {
     for name in names.split(",")
 }
 OPTIONS = offered("engine")
+values_of = attrgetter(*(option.name for option in OPTIONS))  # the values that `SearchOptions` has for `OPTIONS`
 # a forced pass does not search, so its options are the defaults
 _NO_SEARCH = {option.name: option.default for option in OPTIONS if option.kind in ("integer", "number")}
 
@@ -206,8 +208,8 @@ class SearchCall(Call):
         self.request_attention(options.readings, num_results * self.longest)
 
     def _set_options(self, options: SearchOptions) -> None:
-        for option in OPTIONS:
-            name, value = option.name, getattr(options, option.name)
+        for option, value in zip(OPTIONS, values_of(options), strict=True):
+            name = option.name
             if option.kind == "tokens":
                 self.arrays[name] = self.tokens("i", f"`{name}`", [value])
                 self.numbers[f"num_{name}"] = len(value)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import eq
 from typing import NamedTuple, Protocol
 
 
@@ -47,7 +48,9 @@ def unknown_tokens(tokenizer: Tokenizer, text: str, encoded: Encoded) -> set[int
     ids, offsets, unknown_id = encoded.ids, encoded.offsets, tokenizer.unknown_id
     unknown = {index for index, token in enumerate(ids) if token == unknown_id} if unknown_id in ids else set()
     # bytes of one character share its offsets, and none of them is text alone
-    for index, (span, next_span) in enumerate(pairwise(offsets)) if not text.isascii() else ():
+    if text.isascii() or not any(map(eq, offsets, offsets[1:])):  # a fast answer for most texts
+        return unknown
+    for index, (span, next_span) in enumerate(pairwise(offsets)):
         if span is not None and span == next_span and span[1] - span[0] == 1:
             unknown |= {i for i in (index, index + 1) if "\ufffd" in tokenizer.decode([ids[i]])}
     return unknown

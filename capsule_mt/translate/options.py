@@ -240,7 +240,8 @@ def search_options(
     phrases = [list(phrase) for phrase in values.get("bad_words_ids", ()) if list(phrase) != [model.end]]
     are_single_tokens = all(len(phrase) == 1 for phrase in phrases)  # the engine forbids single tokens only
     fields = {name: values[name] for name in _DEFAULTS}
-    fields["suppress_tokens"] = [*(phrase[0] for phrase in phrases if are_single_tokens), *fields["suppress_tokens"]]
+    if phrases and are_single_tokens:
+        fields["suppress_tokens"] = [*(phrase[0] for phrase in phrases), *fields["suppress_tokens"]]
     if setting(model, call_options, "min_new_tokens") is None:
         fields["min_new_tokens"] = max(values.get("min_length", 0) - 1, 0)
     limits, forces_end = _limits(model, lengths, call_options)
