@@ -87,6 +87,16 @@ class PivotTranslator(TextTranslator):
     def verifies_marks(self) -> bool:
         return self.first.verifies_marks and self.second.verifies_marks
 
+    @property
+    def glossary(self) -> None:
+        """None: a glossary needs one model."""
+        return None
+
+    @glossary.setter
+    def glossary(self, glossary: object) -> None:
+        if glossary is not None:
+            raise _needs_one_model("`glossary`")
+
     def plan(self, options: TranslationOptions) -> PivotPlan:
         if options.alignment:
             raise _needs_one_model("`alignment`")

@@ -136,6 +136,8 @@ def test_what_needs_one_model_is_refused(both):
     for name, value in (("reverse", both[0]), ("glossary", {"ba": "be"})):
         with pytest.raises(ValueError, match=f"`{name}` needs one model, but de-pt goes through English with two"):
             load("de-pt", **{name: value})
+    with pytest.raises(ValueError, match="`glossary` needs one model, but this pair goes through English with two"):
+        translator.glossary = {"ba": "be"}
     assert not any(hasattr(translator, name) for name in ("score", "cover", "adequacy", "reverse", "from_pretrained"))
 
 
