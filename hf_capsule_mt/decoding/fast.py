@@ -66,11 +66,19 @@ def to_fast(
 
 def takes_fast(model: PreTrainedModel) -> bool:
     """Whether the engine takes this model: a program can be written for it."""
+    return unsupported_part(model) is None
+
+
+def unsupported_part(model: PreTrainedModel) -> str | None:
+    """Return what keeps the engine from running a model on a CPU; `None` if it runs it."""
+    dtype = next(model.parameters()).dtype
+    if dtype != torch.float32:
+        return f"a model in {str(dtype).removeprefix('torch.')} is not supported by the engine, only float32"
     try:
         program_of(model)
-    except UnsupportedModelError:
-        return False
-    return True
+    except UnsupportedModelError as error:
+        return str(error)
+    return None
 
 
 class _Settings(NamedTuple):

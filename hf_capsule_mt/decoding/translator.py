@@ -27,7 +27,7 @@ from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unkno
 from capsule_mt.translate.scoring import Scorer
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
-from hf_capsule_mt.decoding.fast import FastTranslator, settings_differ, takes_fast
+from hf_capsule_mt.decoding.fast import FastTranslator, fast_logger, settings_differ, unsupported_part
 from hf_capsule_mt.decoding.generate import GenerateDecoder
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, max_source_tokens
 from hf_capsule_mt.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer, share_weights
@@ -348,8 +348,12 @@ def _engine_of(
                 f'{option} is for one float32 model on a CPU, decoded by another `backend` than "transformers"; got '
                 f"`backend={backend!r}`, {1 + len(members)} models, {weight.dtype} on {weight.device}"
             )
+        if backend == "auto" and weight.is_cpu and not members:
+            fast_logger.warning(f"{unsupported_part(model)}: transformers' generate() decodes.")
         return None
-    if backend == "auto" and not (int8 or shortlist) and not takes_fast(model):
+    reason = None if backend == "native" or int8 or shortlist else unsupported_part(model)
+    if reason is not None:
+        fast_logger.warning(f"{reason}: transformers' generate() decodes.")
         return None
     fast = FastTranslator(model, int8=int8, shortlist=shortlist, strict=backend == "native")
     if fast.backend != "native" and (int8 or shortlist):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 from functools import partial
 from types import SimpleNamespace
 
@@ -94,6 +95,23 @@ def test_the_light_translator_the_engine_and_generate_are_equal(word_for_word, f
         ):
             assert_close(first, third)
             assert_close(second, third)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"dtype": "bfloat16"}, "a model in bfloat16"),
+        ({"guided_routing": "classifier"}, "`guided_routing` 'classifier'"),
+    ],
+)
+def test_what_generate_decodes_instead_of_the_engine_is_logged(settings, reason, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    dtype = settings.pop("dtype", "float32")
+    folder = str(save_tiny_checkpoint(tmp_path, **settings))
+    caplog.clear()
+    assert Translator.from_pretrained(folder, device="cpu", dtype=dtype).fast is None
+    (line,) = [message for message in caplog.messages if message.endswith("transformers' generate() decodes.")]
+    assert line.startswith(reason)
 
 
 def test_backends(plain):
