@@ -11,7 +11,7 @@
 A name is a language pair of Mozilla's registry (Firefox Translations), with `:tiny` or `:base` for other sizes, or the
 name of a model on the Hugging Face hub. Pairs without a model go through English: `capsule-mt translate de-pt`.
 
-To mark what was left out, a model needs a calibration. Those of en-pt and pt-en come with the program; for another
+To mark quickly what was left out, a model needs a calibration. Those of en-pt and pt-en come with the program; for another
 model, `capsule-mt calibrate` stores one with the model. The marks of en-pt are verified if the reverse model, pt-en,
 is downloaded; otherwise they come from attention alone.
 
