@@ -8,7 +8,7 @@ import {
 } from "./interface.js";
 
 const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
-const COMPATIBLE = new RegExp(`^${PATTERNS.COMPATIBLE}`, "u");
+const COMPATIBLE = new RegExp(PATTERNS.COMPATIBLE, "gu");
 const [SEQUENCES, WORD, PLAIN_READ_WORD] = [PATTERNS.SEQUENCES, PATTERNS.WORD, PATTERNS.PLAIN_READ_WORD].map((pattern) => new RegExp(pattern, "gu"));
 const SENTENCE_START = new RegExp(PATTERNS.WORD_BEGINS, "u");
 const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
@@ -155,7 +155,7 @@ export class Vocabulary {
     }
     return cached(this.forms, cluster, () => {
       const form = this.#plain(cluster);
-      if (form === cluster && Array.from(cluster).length === 1 && this.covers(cluster)) this.unchanged.add(cluster);
+      if (form === cluster && ![...cluster][1] && this.covers(cluster)) this.unchanged.add(cluster);
       return form;
     });
   }
@@ -163,9 +163,9 @@ export class Vocabulary {
   #plain(cluster) {
     const visible = cluster.replace(ALL_INVISIBLE, "");
     const composed = visible.normalize("NFC");
-    const alike = Array.from(composed, (character) => (COMPATIBLE.test(character) ? character.normalize("NFKC") : character)).join("");
+    const alike = composed.replace(COMPATIBLE, (character) => character.normalize("NFKC"));
     const plain = Array.from(alike, (character) => PLAIN_FORMS.get(character) ?? character).join("");
-    const candidates = Array.from(visible).length === 1 ? [visible, composed] : [composed, visible];
+    const candidates = [...visible][1] ? [composed, visible] : [visible, composed];
     return [...candidates, alike, plain].find((form) => this.covers(form)) ?? candidates[0];
   }
 
@@ -176,7 +176,7 @@ export class Vocabulary {
     const lowered = letters[0].toLowerCase() + letters.slice(1).join("");
     const unaccented = letters.map((letter) => (this.covers(letter) ? letter : Array.from(letter.normalize("NFD"))[0])).join("");
     const isKnown = (form) => this.hasPiece(form) || (SENTENCE_START.test(context) && form === lowered && this.covers(form));
-    return [lowered, word.toLowerCase(), unaccented].find((form) => form.length === word.length && isKnown(form)) ?? word;
+    return [lowered, word.toLowerCase(), letters[1] ? unaccented : word].find((form) => form.length === word.length && isKnown(form)) ?? word;
   }
 }
 

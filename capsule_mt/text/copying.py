@@ -37,14 +37,14 @@ _PLACEHOLDER = (
 # A longer word, or a capitalised one, is not: a sentence ends or begins there.
 _GLUED_BEFORE = (
     r"(?:(?<![\w./\\~-])[\w./\\~-]{0,64}[/_\\]"
-    r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:]?|[@$\u20ac\xa3\xa5+~=<])?"
+    r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:]?|>=|[@$#\u20ac\xa3\xa5\u2116+~=<])?"
 )
 _GLUED_AFTER = (
     rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))"
     r"|[%\xb0\xaa\xba\xb2\xb3\u2030+>]"
     r"|(?!\\[nrt](?![a-z]))[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
 )
-BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*"
+BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:(?:[-_.:/x\xd7+@\u2013\xa0]|&nbsp;)?{_PLACEHOLDER})*"
 PLACEHOLDER = f"{_GLUED_BEFORE}{BARE_PLACEHOLDERS}{_GLUED_AFTER}"
 # A placeholder that a program fills with a number: by its name ({count}, {num_files}, {fileCount}), by its type in
 # printf, Python, .NET or ICU, or as Qt and the branches of an ICU plural have it
@@ -75,8 +75,8 @@ CODE = (
 )
 # line breaks and tabs as programs write them, "One.\nTwo", but not in a path TeX, or quoted alone: they end a sentence
 BREAK = (
-    r"(?:(?<=[^\s\\$({[=])(?:\\r)?\\[nt](?![a-z][\w-]*(?:(?:\.|\\[a-z])[a-z]|\{)|[\"'`)\u201d\xbb])"
-    r"|(?<!\S)\\n(?=[A-Z\xc0-\xde]))(?:\\[nrt](?![a-z]))*"
+    r"(?:(?<=[^\s\\$({[=])\\[nrt](?![a-z][\w-]*(?:(?:\.|\\[a-z])[a-z]|\{)|[\"'`)\u201d\xbb])"
+    r"|(?<!\S)\\n(?=[A-Z\xc0-\xde]))"
 )
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}"
 NON_WORD_SIGNS = (

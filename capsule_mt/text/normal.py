@@ -272,7 +272,7 @@ class Vocabulary:
         unaccented = "".join(
             letter if self.covers(letter) else unicodedata.normalize("NFD", letter)[0] for letter in word
         )
-        for form in (lowered, word.lower(), unaccented):
+        for form in (lowered, word.lower(), unaccented if len(word) > 1 else word):  # A would not stand for "\xc5"
             # inside a sentence a capitalised word is a name, which is copied rather than changed
             is_known = self.has_piece(form) or (begins_sentence and form == lowered and self.covers(form))
             if len(form) == len(word) and is_known:
