@@ -59,6 +59,11 @@ class ManyLanguages:
         return PairTokenizer(self, source_code, target_code, start)
 
 
+def many_languages(tokenizer: object) -> ManyLanguages | None:
+    """Return a tokenizer that has languages; `None` for others. OPUS-MT's have only tokens of target languages."""
+    return tokenizer if isinstance(tokenizer, ManyLanguages) and tokenizer.language_codes else None
+
+
 def language_codes_of(special_tokens: Mapping[str, int]) -> dict[str, int]:
     """Return the language codes among special tokens, with their ids."""
     return {

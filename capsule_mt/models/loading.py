@@ -11,7 +11,7 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.checking import check_calibration, check_generation
 from capsule_mt.models.facts import PIECES_CHECKSUMS
-from capsule_mt.models.languages import ManyLanguages
+from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.registry import write_program
@@ -73,15 +73,11 @@ def load_model(
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer.vocabulary_sizes, (program.embeddings, program.vocabulary))
     candidates: Candidates | None = None
-    if (
-        shortlist is True
-        and not checkpoint.has_shortlist
-        and isinstance(tokenizer, ManyLanguages)
-        and tokenizer.language_codes
-    ):
+    by_script = many_languages(tokenizer) if shortlist is True and not checkpoint.has_shortlist else None
+    if by_script is not None:
         from capsule_mt.models.scripts import ScriptShortlist  # late: as the next one
 
-        candidates = ScriptShortlist(tokenizer.target_texts, tokenizer.language_codes, start)
+        candidates = ScriptShortlist(by_script.target_texts, by_script.language_codes, start)
     elif shortlist:
         candidates = _lexical_shortlist(shortlist, checkpoint, (program.embeddings, program.vocabulary))
     decoder = EngineDecoder(

@@ -11,7 +11,7 @@ from capsule_mt.coverage.names import head_of
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn, warn_once
-from capsule_mt.models.languages import ManyLanguages
+from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
@@ -417,17 +417,12 @@ class Scorer:
 
     @property
     def is_multilingual(self) -> bool:
-        return self._many_languages is not None or bool(self.loaded.tokenizer.language_tokens)
-
-    @property
-    def _many_languages(self) -> ManyLanguages | None:
-        """The tokenizer, if it has languages; OPUS-MT's have only tokens of target languages."""
         tokenizer = self.loaded.tokenizer
-        return tokenizer if isinstance(tokenizer, ManyLanguages) and tokenizer.language_codes else None
+        return many_languages(tokenizer) is not None or bool(tokenizer.language_tokens)
 
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
         source, target = self._languages(options)
-        tokenizer = self._many_languages
+        tokenizer = many_languages(self.loaded.tokenizer)
         if tokenizer is None:
             return self.loaded.tokenizer
         if not target:  # the checkpoint's settings may force a language

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.messages import warn_of_share
-from capsule_mt.models.languages import PairTokenizer, code_of
+from capsule_mt.models.languages import PairTokenizer, code_of, many_languages
 from capsule_mt.models.opening import check_name_or_folder
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
 from capsule_mt.translate.assembling import LaterScores, translation_of
@@ -97,7 +97,7 @@ class Translator(Scorer, TextTranslator):
         """Refuse `languages` that the model does not have; a call may name one that is missing."""
         for argument, language in zip(("src_lang", "tgt_lang"), self.languages, strict=True):
             check_language_type(argument, language)
-        tokenizer = self._many_languages
+        tokenizer = many_languages(self.loaded.tokenizer)
         for argument, language in zip(("src_lang", "tgt_lang"), self._languages(TranslationOptions()), strict=True):
             if tokenizer is not None and language is not None:
                 code_of(argument, language, tokenizer.language_codes)

@@ -24,6 +24,7 @@ from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
 from capsule_mt.engine.library import rounded, widened
 from capsule_mt.engine.program import Codes, Linear, Positions, Program, Tensor, UnsupportedModelError
 from capsule_mt.models.coded import coded
+from capsule_mt.models.languages import many_languages
 from capsule_mt.models.loading import load_model, open_checkpoint
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
@@ -82,7 +83,7 @@ def check_is_one_pair(folder: str | os.PathLike[str]) -> None:
 
 
 def _check_is_one_pair(folder: str, tokenizer: object) -> None:
-    if getattr(tokenizer, "language_codes", None):
+    if many_languages(tokenizer) is not None:
         raise UnsupportedModelError(f"{folder}: translates many languages; only models of one pair run in the browser")
 
 
