@@ -8,7 +8,6 @@ contains them, and letters with several marks are composed, as by the sentencepi
 import json
 import os
 import re
-from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -20,7 +19,6 @@ from capsule_mt.models.piece_tokenizer import TokenIds
 from capsule_mt.models.sentencepiece import (
     CONTROL,
     UNKNOWN,
-    PieceTexts,
     SentencePieceEncoder,
     joined_pieces,
     read_sentencepiece,
@@ -54,13 +52,18 @@ class _Pieces(NamedTuple):
 
     ids: of the pieces, by their texts.
     first_ids: of `FIRST_TOKENS`.
-    texts: of the pieces and of `FIRST_TOKENS`, by their ids.
+    texts: of the pieces; each has its index plus `shift` as its id.
     """
 
     encoder: SentencePieceEncoder
     ids: TokenIds
     first_ids: Sequence[int]
     texts: Sequence[str]
+    shift: int = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.texts) + self.shift
 
 
 class FairseqTokenizer(ManyLanguages):
@@ -82,10 +85,10 @@ class FairseqTokenizer(ManyLanguages):
         source_language: str | None = None,
     ) -> None:
         config = read_tokenizer_config(folder)
-        self._encoder, self._ids, self._texts = pieces.encoder, pieces.ids, pieces.texts
-        further_ids = {token: token_id for token_id, token in enumerate(further_tokens, len(self._texts))}
+        self._pieces = pieces
+        further_ids = {token: token_id for token_id, token in enumerate(further_tokens, pieces.size)}
         self.language_codes = language_codes_of(further_ids)
-        self.vocabulary_sizes = (len(self._texts) + len(further_ids),) * 2
+        self.vocabulary_sizes = (pieces.size + len(further_ids),) * 2
         begin, pad, self.end_id, self.unknown_id = pieces.first_ids
         self.special_ids = frozenset({begin, pad, self.end_id, *further_ids.values()})
         self._hidden_ids = self.special_ids | {self.unknown_id}
@@ -94,12 +97,14 @@ class FairseqTokenizer(ManyLanguages):
 
     @property
     def target_texts(self) -> dict[int, str]:
-        return {token_id: text for token_id, text in enumerate(self._texts) if token_id not in self.special_ids}
+        texts = dict(enumerate(self._pieces.texts, self._pieces.shift))
+        texts[self._pieces.first_ids[-1]] = FIRST_TOKENS[-1]  # where shifted pieces have "</s>"
+        return {token_id: text for token_id, text in texts.items() if token_id not in self.special_ids}
 
     def encode_text(self, text: str) -> Encoded:
-        pieces, spans = self._encoder.encode(text)
+        pieces, spans = self._pieces.encoder.encode(text)
         offsets = [span if span[0] < span[1] else None for span in spans]
-        return Encoded([self._ids[piece] for piece in pieces], offsets)
+        return Encoded([self._pieces.ids[piece] for piece in pieces], offsets)
 
     def encode(self, text: str) -> Encoded:
         ids, offsets = self.encode_text(text)
@@ -109,9 +114,10 @@ class FairseqTokenizer(ManyLanguages):
         return self.encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        num_texts = len(self._texts)  # the model may have rows beyond the last token
-        shown_ids = (token_id for token_id in ids if token_id < num_texts and token_id not in self._hidden_ids)
-        text = joined_pieces([self._texts[token_id] for token_id in shown_ids])
+        texts, shift, size = self._pieces.texts, self._pieces.shift, self._pieces.size
+        # the model may have rows beyond the last token
+        shown_ids = (token_id for token_id in ids if token_id < size and token_id not in self._hidden_ids)
+        text = joined_pieces([texts[token_id - shift] for token_id in shown_ids])
         return cleaned_up(text) if self.cleans_up else text
 
 
@@ -153,7 +159,7 @@ def nllb_tokenizer(folder: str) -> FairseqTokenizer | None:
         return None
     pieces = _ordered_pieces(folder)
     further_tokens = [token for _, token in added_tokens[len(FIRST_TOKENS) :]]
-    if added_tokens != [*enumerate(FIRST_TOKENS), *enumerate(further_tokens, len(pieces.texts))]:
+    if added_tokens != [*enumerate(FIRST_TOKENS), *enumerate(further_tokens, pieces.size)]:
         return None
     tokenizer = FairseqTokenizer(folder, pieces, further_tokens)
     tokenizer.ends_with_language = bool(config.get("legacy_behaviour"))
@@ -179,17 +185,11 @@ def _ordered_pieces(folder: str) -> _Pieces:
     model = read_sentencepiece(os.path.join(folder, PIECES_FILE))
     if not {*model.kinds[:NUM_CONTROLS]} <= {CONTROL, UNKNOWN}:
         raise CheckpointError(f'{model.file}: its first pieces must be "<unk>", "<s>" and "</s>"')
-    encoder = SentencePieceEncoder(model)
-    content, starts = model.texts.content, model.texts.starts
-    texts = PieceTexts(bytearray(), array("i", [0]))
-    for token in FIRST_TOKENS:
-        texts.append(token.encode())
-    shift = len(texts.content) - starts[NUM_CONTROLS]
-    texts.content += content[starts[NUM_CONTROLS] :]
-    texts.starts.extend(map(shift.__add__, starts[NUM_CONTROLS + 1 :]))
+    encoder, shift = SentencePieceEncoder(model), len(FIRST_TOKENS) - NUM_CONTROLS
 
     def id_of(text: str) -> int | None:
         index = encoder.token_of(text)
-        return None if index is None else index + len(FIRST_TOKENS) - NUM_CONTROLS
+        return None if index is None else index + shift
 
-    return _Pieces(encoder, TokenIds({}, FIRST_TOKENS.index("<unk>"), id_of), range(len(FIRST_TOKENS)), texts)
+    unknown_id = FIRST_TOKENS.index("<unk>")
+    return _Pieces(encoder, TokenIds({}, unknown_id, id_of), range(len(FIRST_TOKENS)), model.texts, shift)
