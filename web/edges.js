@@ -7,14 +7,16 @@ import { isAlphanumeric, lastOf } from "./words.js";
 
 const FINAL_MARK = new RegExp(PATTERNS.FINAL_MARK, "u");
 
-/** Return the span inside the brackets that enclose a sentence whole, if it has letters and no inner brackets. */
-export function withoutBrackets(text, [start, end]) {
+/** Return the span inside the brackets that enclose a sentence whole, up to a full stop: see edges.py. */
+export function withoutBrackets(text, span) {
+  let [start, end] = span;
+  if (text[end - 1] === ".") end--;
   while (end - start > 2 && text[end - 1] === BRACKETS[text[start]]) {
     const inner = text.slice(start + 1, end - 1);
     if (inner.includes(text[start]) || inner.includes(text[end - 1]) || !/\p{L}/u.test(inner)) break;
     [start, end] = [start + 1, end - 1];
   }
-  return [start, end];
+  return start > span[0] ? [start, end] : span;
 }
 
 /** Whether two marks are a pair of typographic quotes, and the text between them has neither. */

@@ -72,7 +72,7 @@ export class Segmenter {
       : { text: shortened, lines: [] };
     const itemPattern = isForced ? TAGS : ITEMS;
     const source = masked(cased.text, this.vocabulary, copies || isForced ? itemsOf(cased.text, itemPattern) : [], cased.emphasised);
-    const document = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
+    const parsed = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const cuts = gluedCuts(source);
     for (const sentence of cutAt(cuts, this.#sentences(source, splits, isForced))) {
       const inner = copies ? innerSentence(text, source, withoutCopiedEdges(source.text, sentence, this.rules.has_ordinals)) : sentence;
@@ -86,11 +86,11 @@ export class Segmenter {
         piece.sourceCase = cased.lines.find(({ start, end }) => start <= piece.start && piece.start < end)?.case;
         piece.isLabel = label !== null && !piece.source.items.length;
         if (piece.isLabel) piece.forms = this.#labelForms(piece);
-        if (hasText) document.pieces.push(piece);
+        if (hasText) parsed.pieces.push(piece);
         else if (hasUnknown) foreign.push([piece.start, piece.end]);
       }
     }
-    return document;
+    return parsed;
   }
 
   /** Return a text with the signs in its numbers that the model reads. */

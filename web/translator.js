@@ -89,9 +89,9 @@ export class Translator {
       }
       pending = this.#retry(documents, pending);
     }
-    return documents.map((document) => {
-      document.pieces = document.pieces.map((piece) => (piece.forms.length ? this.#bestForm(piece) : piece));
-      return this.#assembled(document, coverage, support, alignment);
+    return documents.map((parsed) => {
+      parsed.pieces = parsed.pieces.map((piece) => (piece.forms.length ? this.#bestForm(piece) : piece));
+      return this.#assembled(parsed, coverage, support, alignment);
     });
   }
 
@@ -104,8 +104,8 @@ export class Translator {
   /** Replace pieces whose translations have lost items by pieces to translate instead, and return these. */
   #retry(documents, pieces) {
     const replacements = new Map(pieces.map((piece) => [piece, this.segmenter.retries(piece, this.#output(piece))]));
-    for (const document of documents) {
-      document.pieces = document.pieces.flatMap((piece) => (replacements.get(piece)?.length ? replacements.get(piece) : [piece]));
+    for (const parsed of documents) {
+      parsed.pieces = parsed.pieces.flatMap((piece) => (replacements.get(piece)?.length ? replacements.get(piece) : [piece]));
     }
     return [...replacements.values()].flat();
   }
@@ -120,9 +120,9 @@ export class Translator {
     refuse(others, "cover", "support");
     this.#check(support);
     const piece = this.#forced(text, translation);
-    const document = { text, pieces: piece ? [piece] : [], foreign: [] };
-    const outputs = document.pieces.map((part) => this.#output(part));
-    return this.#coverage(document, { text: translation, starts: [0] }, outputs, [translation], support);
+    const parsed = { text, pieces: piece ? [piece] : [], foreign: [] };
+    const outputs = parsed.pieces.map((part) => this.#output(part));
+    return this.#coverage(parsed, { text: translation, starts: [0] }, outputs, [translation], support);
   }
 
   /** Return a text as a piece with the user's translation; undefined for a blank text. */
@@ -164,26 +164,26 @@ export class Translator {
   }
 
   /** Assemble the translation of a text from those of its pieces. */
-  #assembled(document, coverage, support, alignment) {
-    const { pieces } = document;
+  #assembled(parsed, coverage, support, alignment) {
+    const { pieces } = parsed;
     const outputs = pieces.map((piece) => this.#output(piece));
-    const translations = pieces.map((piece) => this.#restored(piece, document.copies));
-    const joined = joinTranslations(document, translations, this.typography);
+    const translations = pieces.map((piece) => this.#restored(piece, parsed.copies));
+    const joined = joinTranslations(parsed, translations, this.typography);
     const logProbs = pieces.flatMap(({ hypothesis }) => hypothesis.logProbs);
     return {
       text: joined.text,
       score: logProbs.length ? logProbs.reduce((sum, logProb) => sum + logProb) / logProbs.length : null,
       tokens: pieces.map(({ hypothesis }) => hypothesis.ids),
-      ...(coverage && { coverage: this.#coverage(document, joined, outputs, translations, support) }),
-      ...(alignment && { alignment: this.#alignment(document, joined, translations) }),
+      ...(coverage && { coverage: this.#coverage(parsed, joined, outputs, translations, support) }),
+      ...(alignment && { alignment: this.#alignment(parsed, joined, translations) }),
     };
   }
 
   /** Return which words of a text and its translation belong together, as pairs of their indices between spaces. */
-  #alignment(document, joined, translations) {
-    const links = document.pieces.map((piece, index) =>
+  #alignment(parsed, joined, translations) {
+    const links = parsed.pieces.map((piece, index) =>
       linksOf(piece, (ids) => this.tokenizer.decode(ids), this.#alignedRows(piece.ids, piece.hypothesis), translations[index]));
-    return numberedLinks(document, joined, links);
+    return numberedLinks(parsed, joined, links);
   }
 
   /** Return the translation of a piece with the items, ending, quotes, case and entities of its source, and the language's spaces. */

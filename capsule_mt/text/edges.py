@@ -40,14 +40,17 @@ def marks_at_end(text: str) -> re.Match[str] | None:
 
 
 def without_brackets(text: str, sentence: Span) -> Span:
-    """Return the span inside the brackets that enclose a sentence whole, if it has letters and no inner brackets."""
-    start, end = sentence
+    """Return the span inside the brackets that enclose a sentence whole, if it has letters and no inner brackets.
+
+    A full stop may follow the closing bracket.
+    """
+    start, end = sentence.start, sentence.end - text.endswith(".", *sentence)
     while end - start > 2 and text[end - 1] == BRACKETS.get(text[start]):
         inner = text[start + 1 : end - 1]
         if text[start] in inner or text[end - 1] in inner or not any(map(str.isalpha, inner)):
             break
         start, end = start + 1, end - 1
-    return Span(start, end)
+    return Span(start, end) if start > sentence.start else sentence
 
 
 def is_around(opening: str, closing: str, inner: str) -> bool:

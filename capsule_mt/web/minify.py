@@ -50,6 +50,7 @@ DEFINITION = re.compile(r"^(?:async )?(?:const|let|function|class) (\w+)", re.MU
 CONSTANT_OBJECT = re.compile(r"^const ([A-Z_]+) = (\{\".*\});\n", re.MULTILINE)  # as interface.js has them
 WITHOUT_NEW = ("RegExp", "Error", "RangeError", "TypeError")
 CONSTANT_VALUE = re.compile(r"^const ([A-Z][A-Z_]*) = (\d[\d.e]*|\"(?:\\.|[^\"\\\n])*\");\n", re.MULTILINE)
+MAX_USES = 9  # of a number of one or two digits
 MAX_INLINE = 40  # characters of a string that replaces its constant
 Token = tuple[str, str]  # its kind, and its text
 
@@ -109,7 +110,9 @@ def with_values_for_constants(script: str) -> str:
     for name, value in CONSTANT_VALUE.findall(script):
         variable = rf"(?<![\w$.]){name}\b"
         definition = f"const {name} = {value};\n"
-        max_uses = 2 if value[0] != '"' else 1 if len(value) <= MAX_INLINE else 0
+        max_uses = 1 if len(value) <= MAX_INLINE else 0
+        if value[0] != '"':
+            max_uses = 2 if len(value) > 2 else MAX_USES  # a variable's name is as long
         if 0 < len(re.findall(variable, script)) - 1 <= max_uses:
             escaped = value.replace("\\", r"\\")
             script = re.sub(variable, escaped, script.replace(definition, "", 1))
