@@ -21,12 +21,12 @@ from capsule_mt.text.sentences import Span, split_sentences
 CAPITALS, TITLE, HEADLINE, LOWERCASE = "capitals", "title", "headline", "lowercase"
 # letters; combining marks, and invisible characters between letters, belong to the word
 _LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{ranges_of(INVISIBLE)}]*[^\W\d_])*[\u0300-\u036f]*"
-CASED_WORD = re.compile(rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*")
+CASED_WORD = rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*"  # compiled at its first use
 LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
 ENTITY_CHARACTER = "\ue001"  # stands for each character of an entity, such as "&nbsp;"
 # up to a letter that may begin a sentence; without the bound, dots without a letter after them take quadratic time
-MAY_START = re.compile(r"(?:\A|[.!?\u2026])[^\w\n]{0,50}[^\W\d_]")
-QUOTED_START = re.compile(r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]")
+MAY_START = r"(?:\A|[.!?\u2026])[^\w\n]{0,50}[^\W\d_]"
+QUOTED_START = r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]"
 MIN_LOWERCASE_WORDS = 4  # a shorter line in lowercase may be a label
 MIN_TITLE_WORDS = 2  # not counting the first word of each sentence
 MAX_SHORT_WORD = 4  # letters of a word that may be lowercase in a headline
@@ -104,7 +104,7 @@ def without_emphasis(cased: CasedText, vocabulary: Vocabulary, language: str | N
     if not emphasised:
         return cased
     letters, spans = list(cased.text), []
-    starts = {match.end() - 1 for match in MAY_START.finditer(words[0].string)}
+    starts = {match.end() - 1 for match in re.finditer(MAY_START, words[0].string)}
     for word in emphasised:
         text, span = word[0], Span(*word.span())
         lowercase = lowered(text, dotless_i)
@@ -180,7 +180,7 @@ def _words_outside_items(line: str) -> list[re.Match[str]]:
         # a digit for each character of an item, as if it were a word without letters
         shadow = "".join("0" * len(part) if isinstance(part, Item) else part for part in parts)
         shadow = LANGUAGE_TOKEN.sub(lambda match: " " * len(match[0]), shadow)
-    words = CASED_WORD.finditer(shadow)
+    words = re.finditer(CASED_WORD, shadow)
     if ENTITY_CHARACTER not in shadow:
         return list(words)
     # in "&aacute;gua", "gua" is not a word
@@ -196,7 +196,7 @@ def _is_lowercase(words: list[re.Match[str]]) -> bool:
 
 def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool) -> bool:
     """Whether at least half of a line's words are capitalised, and enough of these are usually lowercase."""
-    starts = {match.end() - 1 for match in MAY_START.finditer(words[0].string)} if words else set()
+    starts = {match.end() - 1 for match in re.finditer(MAY_START, words[0].string)} if words else set()
     later_words = [word for word in words if len(word[0]) > 1 and word.start() not in starts]
     texts = [word[0] for word in later_words]
     if len(texts) < MIN_TITLE_WORDS or any(_is_long_lowercase_word(word) for word in later_words):
@@ -221,7 +221,7 @@ def _with_sentence_starts(line: str, words: list[re.Match[str]], language: str |
     """Return a line in lowercase with a capital at the beginning of each sentence."""
     outside_items = words[0].string
     dotless_i = has_dotless_i(language)
-    candidate = MAY_START.sub(lambda match: match[0][:-1] + capital(match[0][-1], dotless_i), outside_items)
+    candidate = re.sub(MAY_START, lambda match: match[0][:-1] + capital(match[0][-1], dotless_i), outside_items)
     letters = list(line)
     for start, end in split_sentences(candidate, language):
         first = next((offset for offset in range(start, end) if outside_items[offset].isalnum()), None)
@@ -231,7 +231,7 @@ def _with_sentence_starts(line: str, words: list[re.Match[str]], language: str |
 
 
 def _with_quoted_starts(line: str, dotless_i: bool) -> str:
-    return QUOTED_START.sub(lambda match: match[0][:-1] + capital(match[0][-1], dotless_i), line)
+    return re.sub(QUOTED_START, lambda match: match[0][:-1] + capital(match[0][-1], dotless_i), line)
 
 
 def _with_names(line: str, vocabulary: Vocabulary, dotless_i: bool) -> str:
@@ -255,7 +255,7 @@ def _with_names(line: str, vocabulary: Vocabulary, dotless_i: bool) -> str:
 def _without_title(line: str, words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool) -> str:
     """Return a headline with all words in lowercase but names and the first one of each sentence."""
     outside_items = words[0].string
-    starts = {match.end() - 1 for match in (*MAY_START.finditer(outside_items), *QUOTED_START.finditer(line))}
+    starts = {match.end() - 1 for match in (*re.finditer(MAY_START, outside_items), *re.finditer(QUOTED_START, line))}
     letters = list(line)
     for word, margin in zip(words, _margins(line, words, vocabulary, dotless_i), strict=True):
         text = word[0]

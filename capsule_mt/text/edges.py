@@ -22,7 +22,7 @@ MARKS_AT_END = (
     rf"(?=[{_CLOSING}]*\Z)"
 )
 MIN_WORDS = 4  # a shorter text without a full stop may be a label
-LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|[,;]|[ \xa0\u202f]?:)?")
+LABEL = re.compile(rf"({CASED_WORD})(?:\.\.\.|\u2026|[,;]|[ \xa0\u202f]?:)?")
 MAX_LABEL = 64  # characters
 LABEL_END = r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)"
 # the lookbehind keeps a search from starting again inside a row of marks
@@ -61,7 +61,7 @@ def is_around(opening: str, closing: str, inner: str) -> bool:
 def lacks_full_stop(sentence: str) -> bool:
     """Whether a sentence in Latin, Greek or Cyrillic letters ends with a letter or a digit, and is not a label."""
     last = sentence[-1:]
-    return last.isalnum() and last <= LAST_WITHOUT_JOINERS and len(CASED_WORD.findall(sentence)) >= MIN_WORDS
+    return last.isalnum() and last <= LAST_WITHOUT_JOINERS and len(re.findall(CASED_WORD, sentence)) >= MIN_WORDS
 
 
 def label_in(text: str, sentence: Span) -> Span | None:

@@ -56,7 +56,7 @@ QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u0
 WORD = re.compile(r"[^\W\d_]+")
 # TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
 # guillemet for an arrow, as in "Home \xbb Products", unless the text has an opening one
-SEQUENCES = re.compile(
+SEQUENCES = (  # compiled at its first use, as most texts have none
     r"(?P<quote>(?<![\w'`])(?:''|``)(?=[^\s'`])|(?<=[^\s'`\d])''(?![\w']))"
     r"|(?:(?<=[\w)\]\"'\u201d\u2019\xbb%]) (?=[,.](?:\s|\Z)))"
     r"|(?P<inner>(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb))"
@@ -219,7 +219,7 @@ class Vocabulary:
         """Return the forms of sequences of characters by their spans."""
         forms: dict[Span, str] = {}
         has_arrows = re.search("[\xab\u2039]", source) is None and not self.covers(RIGHT_ARROW)
-        for match in SEQUENCES.finditer(source):
+        for match in re.finditer(SEQUENCES, source):
             # the model knows guillemets, or arrows
             if match.lastgroup == "inner" and (has_arrows or self.covers("\xab")):
                 continue
