@@ -1,6 +1,7 @@
 """Text that is copied rather than translated: a model that has to translate an emoji or a URL invents something."""
 
 import re
+from functools import lru_cache
 
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span
 
@@ -121,6 +122,7 @@ NUMBERED = r"(?:\d{1,3}\.)+\s+"  # a list mark, unless the language writes ordin
 EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
 
+@lru_cache(maxsize=8)  # several steps look at the same text
 def may_have_non_words(text: str) -> bool:
     """Whether `NON_WORDS` may match in a text: a fast check before the slow pattern."""
     return text[:1] == "!" or any(sign in text for sign in NON_WORD_SIGNS)
