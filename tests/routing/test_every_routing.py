@@ -67,6 +67,23 @@ def test_detached_weights_change_the_gradient_and_not_the_result(routing):  # pr
 
 
 @ROUTINGS
+@pytest.mark.parametrize(("num_outputs", "width"), [(6, 1), (3, 4)])
+@pytest.mark.parametrize("detached", [False, True])
+def test_both_forms_have_the_same_gradient(routing, num_outputs, width, detached):
+    votes = torch.randn(4, 5, num_outputs, width, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True] * 5, [True, False] * 2 + [True], [False] * 4 + [True], [False] * 5])
+    whole, chunked = (
+        torch.autograd.grad(
+            routing(votes, mask=mask, detach_routing=detached, return_weights=return_weights).capsules.square().sum(),
+            votes,
+        )[0]
+        for return_weights in (True, False)
+    )
+    assert whole.abs().max() > 0
+    torch.testing.assert_close(chunked, whole, atol=1e-12, rtol=1e-9)
+
+
+@ROUTINGS
 @FORMS
 def test_masked_inputs_have_no_effect(routing, return_weights):
     votes = torch.randn(3, 6, 5, 2, dtype=torch.float64)
