@@ -11,9 +11,9 @@
 A name is a language pair of Mozilla's registry (Firefox Translations), with `:tiny` or `:base` for other sizes, or the
 name of a model on the Hugging Face hub. Pairs without a model go through English: `capsule-mt translate de-pt`.
 
-To mark quickly what was left out, a model needs a calibration. Those of en-pt and pt-en come with the program; for another
-model, `capsule-mt calibrate` stores one with the model. The marks of en-pt are verified if the reverse model, pt-en,
-is downloaded; otherwise they come from attention alone.
+To mark quickly what was left out, a model needs a calibration. Those of en-pt and pt-en come with the program; for
+another model, `capsule-mt calibrate` stores one with the model. The marks of en-pt are verified if the reverse model,
+pt-en, is downloaded; otherwise they come from attention alone.
 
 CAPSULE_MT_CACHE is the folder of downloaded models. CAPSULE_MT_OFFLINE=1 forbids the network. CAPSULE_MT_REGISTRY and
 HF_ENDPOINT name mirrors. Each model has its own licence, which its NOTICE.txt repeats: credit its author.

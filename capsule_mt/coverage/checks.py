@@ -34,9 +34,9 @@ HAS_DIGIT = re.compile(rf"[\d{''.join(map(chr, DIGITS))}]")
 MAX_SMALL_NUMBER = 12  # larger numbers may be written as several words
 HALF = ("halb", "half")  # German "halb acht" and Dutch "half acht" are half past seven
 MAX_INTEGER = 999_999  # more than any number in words, and any year
-ROMAN_NUMERAL = re.compile(r"\b(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})(?=[e\u1d49]?\b)")  # also of "XIXe"
+ROMAN_NUMERAL = re.compile(r"(?<!\w)(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})(?=[e\u1d49]?\b)")  # also of "XIXe"
 ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
-AFTERNOON = re.compile(r"p\.?\s?m\b|nachmittags|abends|da tarde|da noite|soir|tarde|noche", re.IGNORECASE)
+AFTERNOON = re.compile(r"p\.?\s?m(?!\w)|nachmittags|abends|da tarde|da noite|soir|tarde|noche", re.IGNORECASE)
 TIME = re.compile(r"(\d{1,2})[.,](\d\d)")
 QUESTION_MARKS = "?？؟\u037e"
 END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\Z")

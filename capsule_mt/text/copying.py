@@ -11,7 +11,7 @@ URL = (  # with placeholders, or an e-mail address
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 )
 TAG = r"(?s:<!--(?:(?!<!--).)*?-->)|</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
-UNIT = r"(?:[kKMGT]?i?B|[mn]?s|[ckm]?m|[km]?g|px|pt|r?em|min|h|k?Hz|[MG]Hz|dpi|fps|th|x)\b"
+UNIT = r"(?:[kKMGT]?i?B|[mn]?s|[ckm]?m|[km]?g|px|pt|r?em|min|h|k?Hz|[MG]Hz|dpi|fps|th|x)(?!\w)"
 _ICU_DEPTH = 6  # of braces inside a plural or a selection of ICU, which may hold others
 _ICU_BODY = "[^{}]*"
 for _ in range(_ICU_DEPTH):
@@ -24,15 +24,15 @@ PRINTF_FORMAT = r"[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|z|j|I64)?"
 # of Mustache, Jinja, Liquid, Angular; statements and remarks of Jinja; ERB; ICU, left whole; shells, Ruby, Python; Qt
 _PLACEHOLDER = (
     r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|\{#.{0,120}?#\}|<%.{0,120}?%>"
-    rf"|\{{\s*\w+\s*,\s*{_ARGUMENT_TYPE}\b{_ICU_BODY}\}}"
+    rf"|\{{\s*\w+\s*,\s*{_ARGUMENT_TYPE}(?!\w){_ICU_BODY}\}}"
     r"|[$#]\{[^{}\n]{0,120}\}|\[%.{0,200}?%\]"  # expressions of Java, JavaScript, Ruby; keys of Home Assistant
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
     r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
     r"|(?<![^\s(\"'>])![a-z_]\w+"  # of Drupal
-    rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXegr](?:\b|(?={UNIT}|[A-Z][a-z ]))|@)"
+    rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXegr](?:(?!\w)|(?={UNIT}|[A-Z][a-z ]))|@)"
     # %PRODUCTNAME is of LibreOffice, %title of Drupal; of "%sfiles", nothing tells whether it is one
-    r"|%(?:L?\d{1,2}|n)\b|%\w+%|(?<![\w%])(?<!\d )%[A-Za-z_]\w+|%%)"
+    r"|%(?:L?\d{1,2}|n)(?!\w)|%\w+%|(?<![\w%])(?<!\d )%[A-Za-z_]\w+|%%)"
 )
 # Text glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
 # A longer word, or a capitalised one, is not: a sentence ends or begins there.
@@ -60,14 +60,14 @@ _NUMBER_NAME = (
 NUMBER_PLACEHOLDER = (
     rf"(?:[$%#]?\{{{{1,3}}|%\(|[:$]|%%?)[^{{}}()/]{{0,80}}{_NUMBER_NAME}[^{{}}()/]{{0,80}}(?:\}}{{0,3}}|\)[a-z]|%%?)"
     rf"|{_PRINTF_NAME}{PRINTF_FORMAT}[difuxXeg]"
-    r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number\b[^{}]{0,80}\}|%n|%L\d+|\{#\}"
+    r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number(?!\w)[^{}]{0,80}\}|%n|%L\d+|\{#\}"
 )
 # code, but not from "don`t" to "can`t"; calls, members, hashtags and @users, paths, identifiers; a
 # unit such as "m\xb2" that begins a line, of which models make words
 CODE = (
     r"(?<![^\W\d_])(?<!`)`[^`\n]+`(?!`)|(?<!`)`[^`\s]+`(?![\w`])|(?<!`)(?:```[^`\n]+```|``(?=\S)[^`\n]*(?<=\S)``)(?!`)"
-    r"|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+"
-    r"|(?<![\w&])[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
+    r"|(?<!\w)\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+"
+    r"|(?<![\w&])[#@]\w+|(?<!\w)[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|(?<!\w)\w*[A-Za-z]_\w+"
     r"|(?<![^\n])[ckm]?m[\xb2\xb3](?!\w)"
     # a backslash with what is glued to it: "docs\main", "\alpha", "caf\u00e9"; "docs\notes.txt", "src\new\test"; "\n"
     r"|(?<![\w\\.-])[\w.-]*(?:\\{1,2}[\w.-]+)*?\\{1,2}(?![nrt])\w(?:[\w.\\-]*\w)?"

@@ -94,7 +94,7 @@ TAG_NAME = r"<(/?)([\w:-]+)"
 # tags that end a sentence, as "\n" does: the model reads a line break
 BLOCK_TAG = (
     r"(?i)\\[nrt]"
-    r"|</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b"
+    r"|</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)(?!\w)"
 )
 BLOCK_BREAK = "\x1e"
 # around words in capitals, as in "do NOT press"; a user's text cannot have them, since it has no lone surrogates
@@ -616,7 +616,7 @@ def _may_have_copied_items(text: str) -> bool:
 
 _NUMBER = r"\d(?:[\d.,'\u2019\xa0\u202f]*\d)?"
 BEFORE_SIGN = rf"(?<![\w.,]){_NUMBER}([ \xa0\u202f]?)\Z"
-AFTER_SIGN = rf"([ \xa0\u202f]?)[+-]?{_NUMBER}(?:[kKmMbB]n?\b)?(?!\w)"
+AFTER_SIGN = rf"([ \xa0\u202f]?)[+-]?{_NUMBER}(?:[kKmMbB]n?)?(?!\w)"
 LEFT_SIDE = rf"(?<![\w.,])(?:{_NUMBER}|[^\W\d_])([ \xa0\u202f]?)\Z"
 RIGHT_SIDE = rf"([ \xa0\u202f]?)(?:[+-]?{_NUMBER}|[^\W\d_])(?!\w)"
 MAX_NUMBER = 32  # characters beside a sign that may be its number
