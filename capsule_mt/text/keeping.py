@@ -72,7 +72,7 @@ PATTERNS["signs"] = (
     rf"|(?:(?<={_LETTER}{{3}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\]|\([1-9]\d?\))+(?!\()|(?<={_LETTER}{{2}})\*{{1,3}}(?![\w*])"
 )
 # a fast check: `signs` match only where one of these is, or "*", which `may_have_non_words` looks for
-IN_SIGNS = re.compile(r"[\[\xb9\xb2\xb3\u2070\u2074-\u207f]")
+IN_SIGNS = re.compile(r"\([1-9]|[\[\xb9\xb2\xb3\u2070\u2074-\u207f]")
 COPIED_KINDS = (
     "tags",
     "urls",

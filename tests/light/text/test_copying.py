@@ -3,7 +3,7 @@
 import pytest
 
 from capsule_mt.text.copying import lacks_words, without_copied_edges
-from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
+from capsule_mt.text.keeping import COPIED_KINDS, Item, masked, parts_of
 from capsule_mt.text.sentences import Span
 from tests.fixtures.vectors import vectors
 
@@ -15,6 +15,8 @@ def test_what_is_copied(case):
     assert text[start:end] == case["translated"]
     items = [[part.kind, part] for part in parts_of(text, COPIED_KINDS) if isinstance(part, Item)]
     assert items == case["items"]
+    kept = [part for part, _ in masked(text, copies=True).parts if isinstance(part, Item)]  # after fast checks
+    assert [[item.kind, item] for item in kept] == items
 
 
 @pytest.mark.timeout(30)
