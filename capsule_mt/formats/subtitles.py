@@ -15,7 +15,10 @@ from capsule_mt.formats.cues import TAG, Block, Cue, Line, srt_blocks, vtt_block
 from capsule_mt.formats.markup import MARKUP, Markup, unescaped
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
-DASH = re.compile(r"\s*[-\u2010-\u2014]\s*(?=\w)")
+# of a speaker: before a word, a sound, a quote, a song or an ellipsis
+DASH = re.compile(
+    rf"\s*[-\u2010-\u2014]\s*(?=(?:{TAG.pattern})*(?:[\w\[(\"'\u201c\u00ab\u266a\u266b\u00bf\u00a1\u2026]|\.\.))"
+)
 END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f:;\u266a][\"'\u201d\u2019\u00bb)\]]*$")
 # a sound or a song: not part of the sentences around it
 CAPTION = re.compile(r"\[.*\]|\(.*\)|([\u266a\u266b#*]).*\1")
@@ -129,19 +132,20 @@ def _speech_lines(raw: str) -> list[Line]:
     speech: list[Line] = []
     lines = [line.strip() for line in raw.split("\n") if line.strip()]
     shown_lines = [TAG.sub("", line) for line in lines]
-    has_dashes, is_list = any(map(DASH.match, shown_lines)), _is_list(shown_lines)
-    for text in lines:
-        dash = DASH.match(text) if has_dashes else None
-        if speech and dash is None and not is_list and not _begins_speech(speech[-1], text):
+    is_list = _is_list(shown_lines)
+    for text, shown in zip(lines, shown_lines, strict=True):
+        if speech and not is_list and not DASH.match(shown) and not _begins_speech(speech[-1], text):
             speech[-1].text += f" {text}"
             speech[-1].num_lines += 1
         else:
-            mark = dash[0] if dash else ""
-            speech.append(Line(text[len(mark) :], mark))
+            speech.append(Line(text))
+            _strip_dash(speech[-1])
         speech[-1].max_line = max(speech[-1].max_line, len(_shown(text)))
     for line in speech:
         line.text = re.sub(r"</([ibu])> <\1>", " ", line.text)  # italics of two lines are one element
         _strip_tags(line)
+        _strip_dash(line)  # "<i>- Yes.</i>"
+        _strip_tags(line)  # "- <i>Yes.</i>"
     return speech
 
 
@@ -158,6 +162,13 @@ def _is_list(lines: list[str]) -> bool:
         return True
     has_end = any(END.search(line) for line in lines[:-1])
     return len(lines) >= MIN_LIST_LINES and not has_end and not any(line[:1].islower() for line in lines)
+
+
+def _strip_dash(line: Line) -> None:
+    """Move the dash of a speaker into the prefix."""
+    dash = DASH.match(line.text)
+    if dash is not None:
+        line.prefix, line.text = line.prefix + dash[0], line.text[dash.end() :]
 
 
 def _strip_tags(line: Line) -> None:

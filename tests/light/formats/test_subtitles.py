@@ -117,6 +117,23 @@ def test_a_line_of_spaces_does_not_end_a_cue_of_webvtt():
     assert [cue.text.strip() for cue in cues] == ["HELLO YOU.", "BYE."]
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "- Yes.\n- [Knocks]",
+        '- Yes.\n- "No".',
+        "- Yes.\n-...no",
+        "- <i>Yes.</i>\n- <i>No.</i>",
+        "<i>- Yes.</i>\n<i>- No.</i>",
+    ],
+)
+def test_a_dash_before_a_sound_a_quote_or_a_tag_is_a_speaker(lines):
+    content = f"1\n00:00:01,000 --> 00:00:02,000\n{lines}\n"
+    upper = content.upper().replace("<I>", "<i>").replace("</I>", "</i>")
+    assert len(texts("film.srt", content.encode())) == 2
+    assert translated("film.srt", content.encode()).decode() == upper
+
+
 def test_cues_at_the_same_time_are_not_one_sentence():
     content = "1\n00:00:01,000 --> 00:00:02,000\nabove\n\n2\n00:00:01,000 --> 00:00:02,000\nbelow\n"
     assert texts("film.srt", content.encode()) == ["above", "below"]
