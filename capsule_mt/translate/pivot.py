@@ -134,7 +134,8 @@ class PivotTranslator(TextTranslator):
             translations.append([])
             for rank in range(num_ranks):
                 parts = [self._joined(document.text, sentence.middle, sentence.ends[rank]) for sentence in sentences]
-                translations[-1].append(_text_translation(document, parts, coverages, plan))
+                steps = [step for sentence in sentences for step in (sentence.middle, sentence.ends[rank])]
+                translations[-1].append(_text_translation(document, parts, steps, coverages, plan))
         return translations
 
     def _coverage_of_foreign(self, document: Document, plan: PivotPlan) -> list[Coverage]:
@@ -151,7 +152,7 @@ class PivotTranslator(TextTranslator):
         if middle.coverage is not None and end.coverage is not None:
             coverage = self._joined_coverage(text, middle, middle.coverage, end.coverage)
         segments = tuple(segment._replace(was_cut=segment.was_cut or end.was_cut) for segment in middle.segments)
-        return Translation(end.text, partial(_mean_score, [middle, end]), coverage, segments, middle.unknown)
+        return Translation(end.text, None, coverage, segments, middle.unknown)
 
     def _joined_coverage(self, text: str, middle: Translation, first: Coverage, second: Coverage) -> Coverage:
         start, stop = (middle.segments[0].start, middle.segments[0].end) if middle.segments else (0, 0)
@@ -209,15 +210,25 @@ def _to_pivot(options: TranslationOptions) -> TranslationOptions:
     return options._replace(tgt_lang=PIVOT, generate_kwargs=settings)
 
 
-def _mean_score(parts: Sequence[Translation]) -> float | None:
-    scored = [(part.score, len(part.token_ids)) for part in parts if part.score is not None]
+def _mean_score(steps: Sequence[Translation]) -> float | None:
+    # start tokens have no score
+    scored = [(step.score, len(step.token_ids) - len(step.segments)) for step in steps if step.score is not None]
     return sum(value * tokens for value, tokens in scored) / sum(tokens for _, tokens in scored) if scored else None
 
 
 def _text_translation(
-    document: Document, parts: Sequence[Translation], foreign: Sequence[Coverage], plan: PivotPlan
+    document: Document,
+    parts: Sequence[Translation],
+    steps: Sequence[Translation],
+    foreign: Sequence[Coverage],
+    plan: PivotPlan,
 ) -> Translation:
-    """Assemble the translation of a text from those of its sentences; `foreign` is the coverage of copied ones."""
+    """Assemble the translation of a text from those of its sentences.
+
+    Args:
+        steps: the translations by both models, for the score.
+        foreign: the coverage of copied sentences.
+    """
     text, _ = join_translations(document, [part.text for part in parts], plan.second.languages[1])
     coverage = None
     if plan.options.coverage is not None:
@@ -230,4 +241,4 @@ def _text_translation(
         languages = (plan.first.languages[0], plan.second.languages[1])
         coverage = with_checks(coverage, document.text, text, languages)
     segments = tuple(segment for part in parts for segment in part.segments)
-    return Translation(text, partial(_mean_score, parts), coverage, segments, document.unknown)
+    return Translation(text, partial(_mean_score, steps), coverage, segments, document.unknown)
