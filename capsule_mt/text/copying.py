@@ -29,7 +29,7 @@ _PLACEHOLDER = (
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
     r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
-    r"|(?<![^\s(\"'>])![a-z_]\w+"  # of Drupal
+    r"|(?<![^\t\n (\"'>])![a-z_]\w+"  # of Drupal
     rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXegr](?:(?!\w)|(?={UNIT}|[A-Z][a-z ]))|@)"
     # %PRODUCTNAME is of LibreOffice, %title of Drupal; of "%sfiles", nothing tells whether it is one
     r"|%(?:L?\d{1,2}|n)(?!\w)|%\w+%|(?<![\w%])(?<!\d )%[A-Za-z_]\w+|%%)"
@@ -95,16 +95,12 @@ NON_WORD_SIGNS = (
     "[[",
     "()",
     "\\",
-    " !",
-    "\n!",
-    "(!",
-    '"!',
-    "'!",
     "*",
     "~~",
     "m\xb2",
     "m\xb3",
-)  # `NON_WORDS` matches only around these
+)  # `NON_WORDS` matches only around these, or around the next constant
+DRUPAL_NAME = "![a-z_]"
 # with circled letters and numbers, and the information sign, which tokenizers read as plain ones
 EMOJI = (
     "[\xa9\xae\u2122\u2139\u2460-\u24ff\u3250-\u32bf\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3"
@@ -125,7 +121,7 @@ EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 @lru_cache(maxsize=8)  # several steps look at the same text
 def may_have_non_words(text: str) -> bool:
     """Whether `NON_WORDS` may match in a text: a fast check before the slow pattern."""
-    return text[:1] == "!" or any(sign in text for sign in NON_WORD_SIGNS)
+    return any(sign in text for sign in NON_WORD_SIGNS) or ("!" in text and re.search(DRUPAL_NAME, text) is not None)
 
 
 def has_signed_numbers(text: str) -> bool:

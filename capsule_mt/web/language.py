@@ -167,7 +167,7 @@ def patterns() -> dict[str, str]:
         "LIST_MARK": copying.LIST_MARK,
         "NUMBERED": copying.NUMBERED,
         "LONG_WORD": segments.LONG_WORD,
-        "NON_WORD_SIGNS": rf"^!|{_alternatives(copying.NON_WORD_SIGNS)}",
+        "NON_WORD_SIGNS": rf"{copying.DRUPAL_NAME}|{_alternatives(copying.NON_WORD_SIGNS)}",
         "BLOCK_TAG": keeping.BLOCK_TAG.removeprefix("(?i)"),
         "TAG_NAME": keeping.TAG_NAME,
         "BEFORE_SIGN": keeping.BEFORE_SIGN,
