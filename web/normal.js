@@ -185,9 +185,12 @@ export function withSourceCharacters(translation, source) {
   return (source.match(PLAIN_READ_WORD) ?? []).reduce((text, word) => {
     const plain = word.normalize("NFKC");
     const parts = text.split(plain);
-    const isCopied = [source.normalize("NFKC").split(plain), source.split(word)].every(({ length }) => length === parts.length);
-    const areWords = !/[\p{L}\p{N}]\0|\0[\p{L}\p{N}]/u.test(parts.join("\0"));
-    return isCopied && areWords && !/^(?!\p{Lu})\p{L}$/u.test(plain) ? parts.join(word) : text;
+    const marked = parts.join("\0");
+    return source.normalize("NFKC").split(plain).length === parts.length &&
+      source.split(word).length === parts.length &&
+      !/[\p{L}\p{N}]\0|\0[\p{L}\p{N}]/u.test(marked) &&
+      (/\P{L}|.\p{Lu}$/u.test(plain) || /\d\s?\0|\0\s?\d/.test(marked))
+      ? parts.join(word) : text;
   }, translation);
 }
 

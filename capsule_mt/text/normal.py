@@ -303,7 +303,8 @@ def _cache(answers: dict[str, Answer], text: str, answer: Answer) -> None:
 def with_source_characters(translation: str, source: str) -> str:
     """Return a translation with words such as "CO\u2082" as its source has them, if it copies their plain form, "CO2".
 
-    A small letter stays, since it may be a word of the translation.
+    Letters such as "in", of "\u33cc", may be a word of the translation: unless they end with a capital, as "IV" does,
+    they must stand beside a number.
     """
     if source.isascii() or not (words := PLAIN_READ_WORD.findall(source)):
         return translation
@@ -313,10 +314,14 @@ def with_source_characters(translation: str, source: str) -> str:
         parts = translation.split(plain)
         counts = {plain_source.count(plain), len(parts) - 1, source.count(word)}
         are_words = not any(left[-1:].isalnum() or right[:1].isalnum() for left, right in pairwise(parts))
-        is_letter = len(plain) == 1 and plain.isalpha() and not plain.isupper()
-        if len(counts) == 1 and are_words and not is_letter:
+        may_be_word = plain.isalpha() and not plain[1:][-1:].isupper()
+        if len(counts) == 1 and are_words and (not may_be_word or any(map(_is_beside_number, parts, parts[1:]))):
             translation = word.join(parts)
     return translation
+
+
+def _is_beside_number(left: str, right: str) -> bool:
+    return re.search(r"[0-9]\s?\Z", left) is not None or re.match(r"\s?[0-9]", right) is not None
 
 
 def ranges_of(characters: Iterable[str]) -> str:
