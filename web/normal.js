@@ -135,10 +135,10 @@ export class Vocabulary {
 
   /** Return the ends and the forms of entities and sequences of characters by their starts: see normal.py. */
   #sequences(source) {
-    const hasArrows = !/[«‹]/.test(source) && !this.covers("→");
     const entities = entitiesOf(source).map(([start, end, character]) => [start, { end, form: this.#formOf(source, start, end, character) }]);
     return new Map([...entities, ...Array.from(source.matchAll(SEQUENCES)).flatMap(({ 0: { length }, index, groups: { quote, inner, dash, arrow } }) => {
-      if (inner ? hasArrows || this.covers("«") : arrow && !hasArrows) return []; // the model knows guillemets, or arrows
+      // the model knows guillemets, or arrows; German »quotes« do not have spaces inside
+      if (inner ? !/^[^»]*«/.test(source) || this.covers("«") : arrow && (/[«‹]/.test(source) || this.covers("→"))) return [];
       const form = quote ? '"' : arrow ? "→" : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
       return [[index, { end: index + length, form }]];
     })]);

@@ -220,9 +220,10 @@ class Vocabulary:
         """Return the forms of sequences of characters by their spans."""
         forms: dict[Span, str] = {}
         has_arrows = re.search("[\xab\u2039]", source) is None and not self.covers(RIGHT_ARROW)
+        has_spaces_inside = re.match("[^\xbb]*\xab", source) is not None  # unlike German \xbbquotes\xab
         for match in re.finditer(SEQUENCES, source):
             # the model knows guillemets, or arrows
-            if match.lastgroup == "inner" and (has_arrows or self.covers("\xab")):
+            if match.lastgroup == "inner" and (not has_spaces_inside or self.covers("\xab")):
                 continue
             if match.lastgroup == "arrow" and not has_arrows:
                 continue
