@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import groupby, pairwise
 from typing import TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, proxy
 
 from capsule_mt.text.entities import ENTITY, character_of, has_entities
 from capsule_mt.text.sentences import Span
@@ -286,10 +286,11 @@ _vocabularies: "WeakKeyDictionary[Tokenizer, Vocabulary]" = WeakKeyDictionary()
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
-    """Return the vocabulary of a tokenizer, the same object at each call."""
+    """Return the vocabulary of a tokenizer, the same object at each call, to use while the tokenizer exists."""
     vocabulary = _vocabularies.get(tokenizer)
     if vocabulary is None:
-        vocabulary = _vocabularies[tokenizer] = Vocabulary(tokenizer)
+        # a reference to the tokenizer would keep this entry, and with it both, forever
+        vocabulary = _vocabularies[tokenizer] = Vocabulary(proxy(tokenizer))
     return vocabulary
 
 

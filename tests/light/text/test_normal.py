@@ -1,8 +1,10 @@
 """What the model should see, and the way back: the vectors that JavaScript reads, too, and real tokenizers."""
 
+import gc
 import json
 import unicodedata
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
@@ -117,6 +119,15 @@ def test_the_vocabulary_of_a_tokenizer_is_made_once():
     tokenizer = WordTokenizer()
     assert vocabulary_of(tokenizer) is vocabulary_of(tokenizer)
     assert vocabulary_of(tokenizer) is not vocabulary_of(WordTokenizer())
+
+
+def test_a_vocabulary_goes_with_its_tokenizer():
+    tokenizer = WordTokenizer()
+    vocabulary = vocabulary_of(tokenizer)
+    references = [ref(tokenizer), ref(vocabulary), ref(vocabulary.for_target)]
+    del tokenizer, vocabulary
+    gc.collect()
+    assert [reference() for reference in references] == [None, None, None]
 
 
 @pytest.mark.parametrize("case", VECTORS["translations"], ids=repr)
