@@ -77,6 +77,19 @@ def call(monkeypatch, capfdbinary):
     return call
 
 
+@pytest.fixture
+def refusal_of(call, capfdbinary):
+    """Call the `main` of a command that refuses its arguments; return what it printed."""
+
+    def refusal_of(command, *arguments):
+        with pytest.raises(SystemExit) as stopped:
+            call(command, *arguments)
+        assert stopped.value.code == 2
+        return capfdbinary.readouterr().err.decode()
+
+    return refusal_of
+
+
 def device_like(name: str, folder: Path) -> Path:
     """Return a device like `/dev/null` or `/dev/full` for tests to write to.
 

@@ -45,6 +45,7 @@ def main() -> None:
     direction_parser.add_argument("--to", dest="target")
     direction_parser.add_argument("--from", dest="source")
     direction, _ = direction_parser.parse_known_args()
+    parser = CommandParser(description=__doc__)
     if direction.source is not None or (direction.target is not None and direction.target not in TARGETS):
         modules = [module for module, _ in further_commands().values()]
         if modules:
@@ -52,8 +53,7 @@ def main() -> None:
             return
         if direction.source is not None or direction.target in HF_TARGETS:
             option = f"--to {direction.target}" if direction.source is None else f"--from {direction.source}"
-            raise ValueError(f"{option} needs hf-capsule-mt, which is not installed; {HF_INSTALL}")
-    parser = CommandParser(description=__doc__)
+            parser.error(f"{option} needs hf-capsule-mt, which is not installed; {HF_INSTALL}")
     parser.add_argument("model", help="the folder of a model, a .zip of OPUS-MT, or a name such as en-pt")
     parser.add_argument("out", type=Path, help="the folder to write; it must be new or empty")
     parser.add_argument("--to", choices=TARGETS, required=True, help="the kind of files to write")
@@ -73,16 +73,18 @@ def main() -> None:
     add_languages(parser)
     arguments = parser.parse_args()
     if arguments.max_loss is not None and (arguments.text is None or not arguments.max_loss > 0):
-        raise ValueError(f"--max-loss goes with --text, and must be above 0, got {arguments.max_loss:g}")
+        parser.error(f"--max-loss goes with --text, and must be above 0, got {arguments.max_loss:g}")
     if arguments.to != "small" and (arguments.src_lang or arguments.tgt_lang):
-        raise ValueError(f"--src-lang and --tgt-lang go with --to small, not with --to {arguments.to}")
+        parser.error(f"--src-lang and --tgt-lang go with --to small, not with --to {arguments.to}")
+    if arguments.languages is not None and arguments.to != "web":
+        parser.error(f"--languages goes with --to web, not with --to {arguments.to}")
     if arguments.text is None and arguments.to == "small":
-        raise ValueError("--to small needs --text FILE, sentences of the source language")
+        parser.error("--to small needs --text FILE, sentences of the source language")
     if arguments.text is not None and arguments.to not in ("small", "web"):
-        raise ValueError(f"--text goes with --to small or --to web, not with --to {arguments.to}")
+        parser.error(f"--text goes with --to small or --to web, not with --to {arguments.to}")
     sources = [] if arguments.text is None else _sentences(arguments.text)
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
-        raise ValueError(f"{arguments.out}: exists and is not empty; name a new folder")
+        parser.error(f"{arguments.out}: exists and is not empty; name a new folder")
     from capsule_mt.catalog.store import model_folder  # late: not every conversion is this distribution's
 
     model = Path(model_folder(arguments.model, "convert each of them"))

@@ -71,7 +71,7 @@ def test_without_hf_capsule_mt_its_commands_say_how_to_install_it(program, monke
     for option in (["--to", "marianmt"], ["--to=marianmt", "--help"], ["--from", "marian"]):
         code, _, complaint = program("convert", str(tmp_path), str(tmp_path / "out"), *option)
         direction = " ".join(option).replace("=", " ").removesuffix(" --help")
-        assert (code, f"{complaint}\n") == (1, f"capsule-mt convert: error: {direction} needs {install}")
+        assert (code, complaint.startswith(f"capsule-mt convert: error: {direction} needs {install}")) == (2, True)
     assert "invalid choice: 'nothing'" in program("convert", "a", "b", "--to", "nothing")[2]
 
 
