@@ -1,8 +1,6 @@
-"""Write docs/options.md: the table of options for readers.
+"""Print docs/options.md: the table of options for readers."""
 
-python -m capsule_mt.options > docs/options.md
-"""
-
+import argparse
 from collections.abc import Iterator
 
 from capsule_mt.options.table import SEARCH_OPTIONS, Option
@@ -40,5 +38,11 @@ def _cells(option: Option) -> Iterator[str]:
     yield "yes" if "browser" in option.interfaces else ""
 
 
-if __name__ == "__main__":
+def main() -> None:
+    program = "python -m capsule_mt.options"  # argparse's would be __main__.py
+    argparse.ArgumentParser(prog=program, description=__doc__).parse_args()
     print(page(), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ It writes the modules, interface.js with its types, and LICENSE beside the JavaS
 package.
 """
 
+import argparse
 import json
 import shlex
 import shutil
@@ -155,6 +156,7 @@ def types() -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     build(FOLDER)
     (FOLDER / INTERFACE).write_text(interface(), encoding="utf-8")
     (FOLDER / TYPES_FILE).write_text(types(), encoding="utf-8")

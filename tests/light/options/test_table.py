@@ -12,7 +12,7 @@ from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.models.checking import check_generation
 from capsule_mt.models.weights import CheckpointError
-from capsule_mt.options.__main__ import page
+from capsule_mt.options.__main__ import main, page
 from capsule_mt.options.table import SEARCH_FIELDS, SEARCH_OPTIONS, SearchOptions, offered, request_layout
 from capsule_mt.serve.requests import TranslationRequest
 from capsule_mt.translate.options import TranslationOptions
@@ -34,6 +34,20 @@ EACH_WRONG = [(option, value) for option in SEARCH_OPTIONS for value in WRONG[op
 
 def test_the_page_is_made_from_the_table():
     assert (ROOT / "docs/options.md").read_text(encoding="utf-8") == page()
+
+
+def test_the_command_prints_the_page_alone_or_its_help(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["__main__.py"])
+    main()
+    assert capsys.readouterr().out == page()
+    for argument, code in (("--help", 0), ("--unknown", 2)):
+        monkeypatch.setattr("sys.argv", ["__main__.py", argument])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == code
+        printed = capsys.readouterr()
+        assert "usage: " in printed.out + printed.err
+        assert page() not in printed.out
 
 
 def test_a_decoder_gets_the_options_by_their_names():

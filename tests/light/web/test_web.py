@@ -37,6 +37,7 @@ from capsule_mt.web.build import (
     build,
     interface,
     is_current,
+    main,
     types,
 )
 from capsule_mt.web.language import (
@@ -673,6 +674,17 @@ def served_site(package, tmp_path_factory):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--unknown", 2)])
+def test_the_command_builds_only_without_arguments(argument, code, monkeypatch, capsys):
+    monkeypatch.setattr("capsule_mt.web.build.build", lambda folder: pytest.fail("it builds"))
+    monkeypatch.setattr("sys.argv", ["build.py", argument])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == code
+    printed = capsys.readouterr()
+    assert "usage: " in printed.out + printed.err
 
 
 def test_an_interface_of_other_sources_is_not_current(tmp_path):
