@@ -15,6 +15,7 @@ from capsule_mt.text.edges import as_label
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translate.aligning import aligned_rows
+from capsule_mt.translate.options import search_options
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT, Plan
 from capsule_mt.translate.searching import Hypotheses, search
 
@@ -205,11 +206,12 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
             tokens = [(draft.piece.tokens_of(term.span), term) for term in terms]
             ids, start = draft.hypotheses[0].ids, len(forced[index])
             prefixes[index], with_next_word[index] = prefixes_with_term(tokens, ids, decode, rows, start)
-        pieces = [_with_prefix(drafts[index].piece, encode(prefix)[:-1]) for index, prefix in prefixes.items()]
-        for index, hypotheses in zip(prefixes, translated(pieces, continuation), strict=True):
+        pieces = {index: _with_prefix(drafts[index].piece, encode(text)[:-1]) for index, text in prefixes.items()}
+        pieces = {index: piece for index, piece in pieces.items() if _has_room(piece, drafts[index], plan)}
+        for index, hypotheses in zip(pieces, translated([*pieces.values()], continuation), strict=True):
             drafts[index] = drafts[index]._replace(hypotheses=hypotheses)
         forced |= prefixes
-        pending = prefixes
+        pending = pieces
         if not pending:
             break
     return drafts
@@ -219,6 +221,24 @@ def _with_prefix(piece: Piece, prefix: list[int]) -> Piece:
     prefixed = copy(piece)
     prefixed.prefix = prefix
     return prefixed
+
+
+def _has_room(prefixed: Piece, draft: Draft, plan: Plan) -> bool:
+    """Return whether a translation may be as long as its prefix; if not, warn of the terms that the draft lacks."""
+    from capsule_mt.engine.decoder import with_first_token  # late: few calls have a glossary
+    from capsule_mt.text.glossary import missing_terms
+
+    settings = plan.options.generate_kwargs
+    options = search_options(plan.model, [len(prefixed.ids)], settings, prefixes=[prefixed.prefix])
+    (limit,) = options.limits
+    if all(len(prefix) <= limit for prefix in with_first_token(options).prefixes):
+        return True
+    for term in missing_terms(prefixed.terms, plan.tokenizer.decode(draft.hypotheses[0].ids)):
+        warn_once(
+            f"{limit} tokens have no room for {term.target!r} of the glossary: it is left out; `max_new_tokens` sets "
+            "a higher limit"
+        )
+    return False
 
 
 def _can_write(term: "Term", tokenizer: Tokenizer) -> bool:

@@ -102,3 +102,19 @@ def test_a_translation_has_the_terms_and_no_other_sentence_changes(tmp_path, mon
     assert "headgear" not in model("Kennst du https://example.org/Hut?").text
     without_terms = ["Er schläft.", "Wann kommt dein Bruder?"]
     assert [result.text for result in model(without_terms)] == [result.text for result in plain(without_terms)]
+
+
+@pytest.mark.parametrize("first_token", [None, 0])  # the search adds the first token to each prefix
+def test_a_term_without_room_is_left_out_with_a_warning(first_token, monkeypatch, caplog):
+    monkeypatch.setattr("capsule_mt.messages._messages_logged", set())
+    text, options = "Das Wetter ist gut. Der Hut ist rot.", {"forced_bos_token_id": first_token}
+    terms = {"Hut": "most fashionable red headgear of the old man", "Wetter": "air"}
+    plain, model = (Translator.from_pretrained(RELEASED, glossary=glossary) for glossary in (None, terms))
+    tokens = len(model.loaded.tokenizer.encode_target(f"The {terms['Hut']}")) - 1 + (first_token is not None)
+    assert "The most fashionable" in model(text, max_new_tokens=tokens, **options).text
+    assert "no room" not in caplog.text
+    first, second = model(text, max_new_tokens=tokens - 1, **options).segments
+    assert "air" in model.loaded.tokenizer.decode(first.target_ids)
+    assert second.target_ids == plain(text, max_new_tokens=tokens - 1, **options).segments[1].target_ids
+    message = f"{tokens - 1} tokens have no room for {terms['Hut']!r} of the glossary: it is left out;"
+    assert f"{message} `max_new_tokens` sets a higher limit" in caplog.text
