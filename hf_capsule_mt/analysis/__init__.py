@@ -1,1 +1,1 @@
-"""Analyse a model's routings: statistics, PAST and FUTURE, pictures."""
+"""Analyse a model's routings and weights of layers: statistics, PAST and FUTURE, pictures."""

@@ -1,8 +1,8 @@
-"""Draw routings: assignments, PAST and FUTURE, the words of capsules."""
+"""Draw routings: assignments, PAST and FUTURE, the words of capsules; and the weights of layers."""
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,28 @@ def draw_layer_routing(iterations: Sequence[torch.Tensor], path: str | os.PathLi
     axes[-1, 0].set_xlabel(f"output capsules ({num_outputs}), sorted by the input they take most from")
     axes[-1, 0].set_xticks([])
     figure.colorbar(image, ax=axes[:, 0].tolist(), label="share, 1 = uniform")
+    return save_picture(figure, path)
+
+
+def draw_layer_weights(rows: Mapping[str, torch.Tensor], sources: Sequence[str], path: str | os.PathLike[str]) -> Path:
+    """Draw a heat map of the weights of a stack's sums of layers: a row for each sum, a column for each source.
+
+    Args:
+        rows: the weights of each sum, of the first sources.
+        sources: the names of all sources.
+        path: the file to write, as PNG, PDF or SVG by its ending.
+    """
+    from matplotlib import pyplot as plt
+
+    cells = torch.full((len(rows), len(sources)), torch.nan)  # a source that a sum does not have stays blank
+    for row, weights in zip(cells, rows.values(), strict=True):
+        row[: len(weights)] = weights
+    largest = float(cells.nan_to_num().abs().max()) or 1.0
+    figure, axis = plt.subplots(figsize=(2.5 + 0.8 * len(sources), 1.3 + 0.4 * len(rows)))
+    image = axis.imshow(cells.numpy(), aspect="auto", cmap="RdBu", vmin=-largest, vmax=largest)
+    axis.set_xticks(range(len(sources)), list(sources), rotation=30, ha="right")
+    axis.set_yticks(range(len(rows)), list(rows))
+    figure.colorbar(image, ax=axis, label="mean weight")
     return save_picture(figure, path)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.modeling.aggregation_base import weighted_layers
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.modeling.outputs import RoutingWeights
 
@@ -138,11 +139,19 @@ def real_positions(routing: str, weights: torch.Tensor, batch: dict[str, torch.T
 
 @torch.no_grad()
 def routings_of(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> RoutingWeights:
-    """Return the assignments of every routing of a model during forced decoding of the batch's labels."""
-    weights = model.eval()(**batch, output_routing_weights=True).routing_weights
-    if not weights:
-        raise ValueError(f"{type(model).__name__} with this configuration has no routing")
-    return weights
+    """Return the assignments of every routing of a model during forced decoding of the batch's labels.
+
+    {} for a model without routing that has weights of layers (`layer_weights.py`). A model with neither is refused.
+    """
+    weights: RoutingWeights | None = model.eval()(**batch, output_routing_weights=True).routing_weights
+    if not weights and not weighted_layers(model):
+        method = getattr(model.config, "layer_aggregation", "none")
+        reason = f"; {method} multiplies each layer by a matrix" if method == "linear" else ""
+        raise ValueError(
+            f"{type(model).__name__} with this configuration has nothing to analyse: no routing, and no weights of "
+            f"layers, as `layer_aggregation` dynamic_combination, dense, depth_attention, mudd and grn have{reason}"
+        )
+    return weights or {}
 
 
 def routing_statistics(
@@ -150,12 +159,14 @@ def routing_statistics(
 ) -> dict[str, tuple[IterationStatistics, ...]]:
     """Return entropy, diversity and average assignments of every routing at every iteration, without padding."""
     statistics: dict[str, tuple[IterationStatistics, ...]] = {}
+    has_batches = False
     for batch in batches:
+        has_batches = True
         for routing, iterations in routings_of(model, batch).items():
             entries = statistics.setdefault(routing, tuple(IterationStatistics() for _ in iterations))
             for entry, weights in zip(entries, iterations, strict=True):
                 entry.add(real_positions(routing, weights, batch), inputs_are_words=routing in ROUTINGS_OF_WORDS)
-    if not statistics:
+    if not has_batches:
         raise ValueError("`batches` must have at least one batch")
     return statistics
 

@@ -18,7 +18,7 @@ COMMANDS = {
     "Evaluate": {
         "evaluate": "score translations: BLEU, chrF, TER, by length, adequacy",
         "compare": "compare systems: scores, significance tests, sentences that differ",
-        "analyze": "show what the routings of a checkpoint do, in numbers and pictures",
+        "analyze": "show the routings or the weights of layers of a checkpoint, in numbers and pictures",
         "shortlist": "list likely translations of each source word, to decode faster",
     },
     "Publish": {

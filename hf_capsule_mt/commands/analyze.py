@@ -1,12 +1,17 @@
-"""Show what the routings of a checkpoint do: numbers as JSON, and pictures.
+"""Show what the routings of a checkpoint do, or the weights of its layers: numbers as JSON, and pictures.
 
     capsule-mt analyze outputs/em --sources test.en --targets test.de --output outputs/analysis/em
+    capsule-mt analyze outputs/dense --sources test.en --targets test.de --output outputs/analysis/dense
 
 The command writes the entropy and diversity of every routing at every iteration, the number of capsules in use, and
 average assignments. For the sentence pair that --show names, it draws PAST and FUTURE of each source word, or the
 words of each capsule, if the model has them. If the model predicts bags of words, it also writes their overlap rates.
 If the model has PAST and FUTURE, it writes how they change around the step that generates a word; a word aligner
 learns which words belong together from up to 5,000 of the lines.
+
+If layers are not routed but summed with weights (`layer_aggregation` dynamic_combination, dense, depth_attention, mudd
+or grn), the command writes and draws the mean weight of each layer, and how much it varies. If these weights are a
+distribution (depth_attention), it also writes their entropy.
 """
 
 import argparse
@@ -54,8 +59,24 @@ def movement(model: Any, tokenizer: Any, batches: list[Any], text: tuple[list[st
     return shares_around_step(curves, links)
 
 
+def draw_stacks(layer_weights: dict[str, Any], output: Path) -> list[Path]:
+    """Draw the weights of layers, one picture for the encoder and one for the decoder."""
+    from hf_capsule_mt.analysis.pictures import draw_layer_weights
+
+    pictures = []
+    for stack in dict.fromkeys(name.split(".")[0] for name in layer_weights):
+        entries = {
+            name.removeprefix(f"{stack}."): entry for name, entry in layer_weights.items() if name.startswith(stack)
+        }
+        sources = max((entry.sources for entry in entries.values()), key=len)
+        means = {name: entry.mean for name, entry in entries.items()}
+        pictures.append(draw_layer_weights(means, sources, named(output, f"-{stack}.layer_weights.png")))
+    return pictures
+
+
 def main() -> None:
     arguments = parse_arguments()
+    from hf_capsule_mt.analysis.layer_weights import layer_weight_statistics
     from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
     from hf_capsule_mt.analysis.pictures import draw_layer_routing, draw_past_future, draw_word_map
     from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
@@ -73,6 +94,7 @@ def main() -> None:
         print(f"Analysing the first {len(sources)} of {len(all_sources)} sentences: --sentences sets their number")
     batches = list(encoded_batches(tokenizer, sources, targets))
     statistics = routing_statistics(model, batches)
+    layer_weights = layer_weight_statistics(model, batches)
     result: dict[str, Any] = {
         "kind": "routing statistics",
         "checkpoint": arguments.checkpoint.name,
@@ -82,6 +104,10 @@ def main() -> None:
     for routing, entries in statistics.items():
         used = ", ".join(f"{entry.effective_capsules:.1f}" for entry in entries)
         print(f"{routing}: {used} of {entries[0].num_capsules} capsules in use, by iteration")
+    if layer_weights:
+        result["layer_weights"] = {name: entry.as_dict() for name, entry in layer_weights.items()}
+    for name, layer_entry in layer_weights.items():
+        print(f"{name}: {layer_entry}")
     losses = getattr(model, "guided_losses", None)
     if losses is not None and losses.bow_weight > 0:
         rates = mean_overlap_rate([rate for batch in batches for rate in overlap_rates(model, **batch)])
@@ -90,7 +116,7 @@ def main() -> None:
         shares = movement(model, tokenizer, batches, (all_sources[:ALIGNED], all_targets[:ALIGNED]))
         result["around_the_step"] = [entry._asdict() for entry in shares]
     print(f"Numbers: {write_result(named(arguments.output, '.json'), result)}")
-    pictures = []
+    pictures = draw_stacks(layer_weights, arguments.output)
     for routing, entries in statistics.items():
         averages = [entry.average for entry in entries if entry.average is not None]
         if averages:

@@ -5,6 +5,7 @@ Legend: B batch, S positions, L layers, d model width.
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
@@ -66,3 +67,30 @@ class LayerAggregation(nn.Module):
         if self.residual:
             aggregated = layer_outputs[-1] + aggregated
         return aggregated, weights
+
+
+class WeightedLayers(LayerAggregation):
+    """Base of H~ = sum_l a_l h_l, whose weights a can be shown: one for each source, or for each source and unit.
+
+    has_distribution: whether the weights of a position are a distribution over the sources.
+    """
+
+    has_distribution = False
+
+    @property
+    def num_sources(self) -> int:
+        return self.num_layers + self.reads_embedding
+
+    def combine(self, sources: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sources [B, S, L, d] -> their sum [B, S, d] and its weights: [L], [B, S, L] or [B, S, L, d]."""
+        raise NotImplementedError
+
+    def aggregate(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        return self.combine(torch.stack(layer_outputs, dim=-2))[0], None
+
+
+def weighted_layers(model: PreTrainedModel) -> dict[str, WeightedLayers]:
+    """Return the weighted sums of layers of a model by where they are, such as "encoder.layer_aggregation"."""
+    return {name: module for name, module in model.base_model.named_modules() if isinstance(module, WeightedLayers)}

@@ -9,12 +9,11 @@ from torch import nn
 from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.modeling.aggregation_base import LayerAggregation
-from hf_capsule_mt.modeling.outputs import IterationWeights
+from hf_capsule_mt.modeling.aggregation_base import WeightedLayers
 from hf_capsule_mt.routing.depth import depth_attention, generalized_residual, multiway_dense, weighted_sum
 
 
-class DepthAggregation(LayerAggregation):
+class DepthAggregation(WeightedLayers):
     """Base of the sums: the sum replaces h_L as it is or, with a residual, is normalised and added to it.
 
     Without a residual there is neither dropout nor LayerNorm, so that a sum can be exactly h_L at first.
@@ -24,23 +23,13 @@ class DepthAggregation(LayerAggregation):
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
-        self.num_sources = num_layers + 1
         self.epsilon = config.layer_norm_eps
         if not self.residual:
             self.dropout, self.layer_norm = 0.0, nn.Identity()
 
-    def combine(self, sources: torch.Tensor) -> torch.Tensor:
-        """Sources [B, S, L, d] -> their sum [B, S, d]."""
-        raise NotImplementedError
-
     def reset_parameters(self, std: float) -> None:
         """Initialise the weights; `std` is that of random matrices."""
         raise NotImplementedError
-
-    def aggregate(
-        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
-    ) -> tuple[torch.Tensor, IterationWeights | None]:
-        return self.combine(torch.stack(layer_outputs, dim=-2)), None
 
 
 class DenseSum(DepthAggregation):
@@ -53,12 +42,14 @@ class DenseSum(DepthAggregation):
     def reset_parameters(self, std: float) -> None:
         _select_top(self.weights)
 
-    def combine(self, sources: torch.Tensor) -> torch.Tensor:
-        return weighted_sum(sources, self.weights.unsqueeze(-1))
+    def combine(self, sources: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return weighted_sum(sources, self.weights.unsqueeze(-1)), self.weights
 
 
 class DepthAttention(DepthAggregation):
     """Attention Residuals: a learnt query attends to the sources. It starts at zero: at their mean."""
+
+    has_distribution = True
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
@@ -69,8 +60,8 @@ class DepthAttention(DepthAggregation):
         init.zeros_(self.query)
         init.ones_(self.gain)
 
-    def combine(self, sources: torch.Tensor) -> torch.Tensor:
-        return depth_attention(sources, self.query[0], self.gain, epsilon=self.epsilon)[0]
+    def combine(self, sources: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return depth_attention(sources, self.query[0], self.gain, epsilon=self.epsilon)
 
 
 class MultiwayDenseSum(DepthAggregation):
@@ -87,7 +78,7 @@ class MultiwayDenseSum(DepthAggregation):
         init.zeros_(self.outer)
         _select_top(self.offsets)
 
-    def combine(self, sources: torch.Tensor) -> torch.Tensor:
+    def combine(self, sources: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return multiway_dense(sources, self.inner, self.outer, self.offsets, epsilon=self.epsilon)
 
 
@@ -107,7 +98,7 @@ class GeneralizedResidual(DepthAggregation):
         init.normal_(self.direction, std=std)
         _select_top(self.offsets)
 
-    def combine(self, sources: torch.Tensor) -> torch.Tensor:
+    def combine(self, sources: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return generalized_residual(sources, self.direction[0], self.offsets, epsilon=self.epsilon)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer
+from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer, WeightedLayers
 from hf_capsule_mt.modeling.capsule_maps import capsule_map
 from hf_capsule_mt.modeling.depth_aggregation import (
     DenseSum,
@@ -40,7 +40,7 @@ class LinearCombination(LayerAggregation):
         return self.fc2(self.fc1(torch.cat(layer_outputs, dim=-1))), None
 
 
-class DynamicCombination(LayerAggregation):
+class DynamicCombination(WeightedLayers):
     """Equation 4: H~ = sum_l G_l * H^l elementwise, with weights G = FFN(H^1 ... H^L) for each position and unit."""
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
@@ -48,12 +48,10 @@ class DynamicCombination(LayerAggregation):
         self.fc1 = nn.Linear(num_layers * self.width, 4 * self.width)
         self.fc2 = nn.Linear(4 * self.width, num_layers * self.width)
 
-    def aggregate(
-        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
-    ) -> tuple[torch.Tensor, IterationWeights | None]:
-        concatenated = torch.cat(layer_outputs, dim=-1)  # [B, S, L * d]
-        gates = self.fc2(nn.functional.relu(self.fc1(concatenated)))  # [B, S, L * d]
-        return (gates * concatenated).unflatten(-1, (self.num_layers, self.width)).sum(dim=-2), None
+    def combine(self, sources: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        gates = self.fc2(nn.functional.relu(self.fc1(sources.flatten(-2))))  # [B, S, L * d]
+        gates = gates.unflatten(-1, (self.num_layers, self.width))
+        return (gates * sources).sum(dim=-2), gates
 
 
 class RoutedCombination(LayerAggregation, Router):

@@ -58,7 +58,7 @@ def depth_attention(
 
 def multiway_dense(
     sources: torch.Tensor, inner: torch.Tensor, outer: torch.Tensor, offsets: torch.Tensor, *, epsilon: float
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Let the top source weigh all sources, at each position (MUDD connections, Xiao et al. 2025, arXiv:2502.12170).
 
         a = W_2 GELU(W_1 RMSNorm(h_L)) + b,    H = sum_l a_l h_l
@@ -71,7 +71,7 @@ def multiway_dense(
         epsilon: eps of the RMSNorm.
 
     Returns:
-        H [..., d], in the dtype of the sources.
+        H [..., d] in the dtype of the sources, and a [..., L].
 
     Relations: with W_2 = 0 it is `weighted_sum` with b: DenseFormer's.
 
@@ -83,15 +83,15 @@ def multiway_dense(
             normalized(sources[..., -1, :], epsilon) @ inner.t().to(iteration_dtype(sources))
         )
         weights = hidden @ outer.t().to(hidden.dtype) + offsets.to(hidden.dtype)  # [..., L]
-    return weighted_sum(sources, weights.unsqueeze(-1))
+    return weighted_sum(sources, weights.unsqueeze(-1)), weights
 
 
 def generalized_residual(
     sources: torch.Tensor, direction: torch.Tensor, offsets: torch.Tensor, *, epsilon: float
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Weigh each unit of each source, by the source itself (GRN of DeepCrossAttention, Heddes et al. 2025).
 
-        H = sum_l (b_l + relu(w . RMSNorm(h_l))) * h_l        elementwise, arXiv:2502.06785
+        a_l = b_l + relu(w . RMSNorm(h_l)),    H = sum_l a_l * h_l        elementwise, arXiv:2502.06785
 
     Args:
         sources: h [..., L, d].
@@ -100,7 +100,7 @@ def generalized_residual(
         epsilon: eps of the RMSNorm.
 
     Returns:
-        H [..., d], in the dtype of the sources.
+        H [..., d] in the dtype of the sources, and a [..., L, d].
 
     Relations: with w = 0 and equal numbers in each row of b it is `weighted_sum` with these: DenseFormer's.
 
@@ -110,7 +110,7 @@ def generalized_residual(
     with without_autocast(sources):
         scores = normalized(sources, epsilon) @ direction.to(iteration_dtype(sources))
         weights = scores.relu().unsqueeze(-1) + offsets.to(scores.dtype)  # [..., L, d]
-    return weighted_sum(sources, weights)
+    return weighted_sum(sources, weights), weights
 
 
 def normalized(hidden: torch.Tensor, epsilon: float) -> torch.Tensor:

@@ -121,11 +121,15 @@ def test_padding_is_left_out_and_batches_do_not_matter():
     assert together["encoder.layer_aggregation"][2].diversity > 1e-4
 
 
-def test_a_model_without_routing_is_refused():
+@pytest.mark.parametrize(
+    ("method", "reason"), [("none", "grn have$"), ("linear", "grn have; linear multiplies each layer by a matrix$")]
+)
+def test_a_model_without_routing_is_refused(method, reason):
     tokenizer = tiny_tokenizer()
     (batch,) = encoded_batches(tokenizer, ["a b"], ["c d"])
-    with pytest.raises(ValueError, match="CapsuleMarianMTModel with this configuration has no routing"):
-        routings_of(tiny_model(tokenizer), batch)
+    model = tiny_model(tokenizer, layer_aggregation=method)
+    with pytest.raises(ValueError, match=f"CapsuleMarianMTModel .* no routing, and no weights of layers, .*{reason}"):
+        routings_of(model, batch)
 
 
 def scores(*rankings, vocabulary=40):

@@ -176,7 +176,8 @@ def multiway_dense(sources, inner, outer, offsets, epsilon):
     sums = [sum(w * x for w, x in zip(row, top, strict=True)) for row in inner]
     hidden = [0.5 * x * (1 + math.erf(x / math.sqrt(2))) for x in sums]
     rows = zip(outer, offsets, strict=True)
-    return weighted_sum(sources, [sum(w * x for w, x in zip(row, hidden, strict=True)) + b for row, b in rows])
+    weights = [sum(w * x for w, x in zip(row, hidden, strict=True)) + b for row, b in rows]
+    return weighted_sum(sources, weights), weights
 
 
 def generalized_residual(sources, direction, offsets, epsilon):
@@ -184,4 +185,4 @@ def generalized_residual(sources, direction, offsets, epsilon):
     for source, row in zip(sources, offsets, strict=True):
         score = sum(w * x for w, x in zip(direction, rms_norm(source, epsilon), strict=True))
         weights.append([b + max(score, 0.0) for b in row])
-    return weighted_sum(sources, weights)
+    return weighted_sum(sources, weights), weights

@@ -18,18 +18,18 @@ def attention(sources, query, gain):
 
 
 def mudd(sources, inner, outer, offsets):
-    return multiway_dense(sources, inner, outer, offsets, epsilon=EPSILON)
+    return multiway_dense(sources, inner, outer, offsets, epsilon=EPSILON)[0]
 
 
 def grn(sources, direction, offsets):
-    return generalized_residual(sources, direction, offsets, epsilon=EPSILON)
+    return generalized_residual(sources, direction, offsets, epsilon=EPSILON)[0]
 
 
 LOOPS = {
     dense: reference.weighted_sum,
     attention: lambda *values: reference.depth_attention(*values, EPSILON)[0],
-    mudd: lambda *values: reference.multiway_dense(*values, EPSILON),
-    grn: lambda *values: reference.generalized_residual(*values, EPSILON),
+    mudd: lambda *values: reference.multiway_dense(*values, EPSILON)[0],
+    grn: lambda *values: reference.generalized_residual(*values, EPSILON)[0],
 }
 SHAPES = {
     dense: [(LAYERS,)],
@@ -54,10 +54,14 @@ def test_equals_the_loops(method):
             torch.testing.assert_close(results[row, position], torch.tensor(expected, dtype=torch.float64))
 
 
-def test_weights_of_depth_attention_equal_the_loops():
-    sources, (query, gain) = torch.randn(LAYERS, WIDTH, dtype=torch.float64), weights_of(attention)
-    _, weights = depth_attention(sources, query, gain, epsilon=EPSILON)
-    _, expected = reference.depth_attention(sources.tolist(), query.tolist(), gain.tolist(), EPSILON)
+@pytest.mark.parametrize(
+    ("method", "function"), [(attention, depth_attention), (mudd, multiway_dense), (grn, generalized_residual)]
+)
+def test_weights_equal_the_loops(method, function):
+    sources, parameters = torch.randn(LAYERS, WIDTH, dtype=torch.float64), weights_of(method)
+    _, weights = function(sources, *parameters, epsilon=EPSILON)
+    loops = getattr(reference, function.__name__)
+    _, expected = loops(sources.tolist(), *(parameter.tolist() for parameter in parameters), EPSILON)
     torch.testing.assert_close(weights, torch.tensor(expected, dtype=torch.float64))
 
 

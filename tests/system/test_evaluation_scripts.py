@@ -1,6 +1,7 @@
 """The commands that evaluate, run as a person runs them, on a few sentences: as scripts and by `capsule-mt`."""
 
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -87,3 +88,19 @@ def test_analyze(pictures, command, tmp_path):
     assert "Analysing the first" not in printed
     with pytest.raises(SystemExit, match=r"--show 41: test\.en has 40 sentences"):
         command("analyze guided --sources test.en --targets test.de --show 41 --output out/guided")
+
+
+def test_analyze_shows_weights_of_layers(pictures, command, tmp_path):
+    save_tiny_checkpoint(tmp_path / "dense", layer_aggregation="depth_attention", depth_connections=True)
+    printed = command("analyze dense --sources test.en --targets test.de --sentences 4 --output out/dense")
+    assert re.search(
+        r"encoder\.depth_connections\.1: embedding 0\.\d\d ± .*; entropy 0\.\d\d of at most 0\.69\n", printed
+    )
+    result = json.loads(Path("out/dense.json").read_text())
+    assert result["routings"] == {}
+    assert result["layer_weights"]["decoder.layer_aggregation"]["sources"] == ["embedding", "layer 1", "layer 2"]
+    drawn = {path.name for path in Path("out").glob("*.png")}
+    assert drawn == {"dense-encoder.layer_weights.png", "dense-decoder.layer_weights.png"}
+    save_tiny_checkpoint(tmp_path / "plain")
+    with pytest.raises(SystemExit, match="CapsuleMarianMTModel with this configuration has nothing to analyse: no ro"):
+        command("analyze plain --sources test.en --targets test.de --output out/plain")
