@@ -85,7 +85,7 @@ def layer_weights_of(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> 
         _, weights = module.combine(sources)
         if weights.dim() < sources.dim():
             weights = weights.unsqueeze(-1)  # one weight for all units of a source
-        all_weights[names[module]] = weights.expand(*sources.shape[:-1], -1)
+        all_weights[names[module]] = weights.detach().expand(*sources.shape[:-1], -1)
 
     handles = [module.register_forward_pre_hook(keep_weights) for module in names]
     try:

@@ -86,6 +86,7 @@ def test_equals_the_loops(method, connects):
                 tokens[name] += [LOOPS[method](module, token_sources) for token_sources in sources_of_tokens]
     for name, entry in statistics.items():
         assert entry.positions == len(tokens[name])
+        assert not entry.mean.requires_grad  # weights of "dense" are parameters, and pictures are drawn in place
         names = ["embedding", "layer 1", "layer 2"]
         assert entry.sources == (names[:2] if "connections" in name else names[method == "dynamic_combination" :])
         for source, (mean, deviation) in enumerate(zip(entry.mean.tolist(), entry.deviation.tolist(), strict=True)):
