@@ -54,8 +54,7 @@ def adequacies(
         missing = [1 - _mean([word.covered for word in words]) for words in words_by_text]
     else:
         missing = [_missing_share(*pair, forced_pair) for pair, forced_pair in zip(pairs, forced_pairs, strict=True)]
-    backward = [0.0 if pair is None else pair.information or 0.0 for pair in forced_pairs]
-    shares = hallucinations(lines, forward, backward, judge.model, judge.reverse)
+    shares = hallucinations(lines, forward, forced_pairs, judge.model, judge.reverse)
     results = []
     for index, (text, translation) in enumerate(lines):
         omission = (missing[index] + OMISSION_WEIGHT * length.shortness(text, translation)) / (1 + OMISSION_WEIGHT)

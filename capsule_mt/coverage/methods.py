@@ -300,9 +300,8 @@ def _unrelated(
             forced.log_probs for forced in decoder.force([piece.ids for piece in pieces], targets, Readings())
         ]
     forward = information_of(log_probs, targets, decoder, end)
-    backward = [0.0 if pair is None else pair.information or 0.0 for pair in forced_pairs]
     lines = [(piece.text, text) for piece, text in zip(pieces, texts, strict=True)]
-    shares = hallucinations(lines, forward, backward, verifier.model, verifier.reverse)
+    shares = hallucinations(lines, forward, forced_pairs, verifier.model, verifier.reverse)
     return [raises_alarm(share, alarm, *line) for share, line in zip(shares, lines, strict=True)]
 
 

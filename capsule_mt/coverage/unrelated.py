@@ -14,7 +14,7 @@ ACCESS_KEY = re.compile(r"_(?=[^\W\d_])")  # of a menu, as in "_File"
 def hallucinations(
     lines: Sequence[tuple[str, str]],
     forward: Sequence[float],
-    backward: Sequence[float],
+    reverse_pairs: Sequence[ForcedPair | None],
     model: Reverse,
     reverse: Reverse,
 ) -> list[float]:
@@ -24,17 +24,18 @@ def hallucinations(
 
     Args:
         lines: texts and their translations, neither blank.
-        forward, backward: the share that each predicts of the other one: of the translation, and of the text.
-        model, reverse: what computed these shares.
+        forward: the share of each translation's information that its text predicts.
+        reverse_pairs: the reverse model's pass over each text, with its information.
+        model, reverse: what computed these.
     """
-    shares = list(zip(forward, backward, strict=True))
+    shares = [(share, _information(pair)) for share, pair in zip(forward, reverse_pairs, strict=True)]
     with_key = [index for index, line in enumerate(lines) if any(map(_has_access_key, line))]
     if with_key:
         texts, translations = ([without_access_key(lines[index][side]) for index in with_key] for side in (0, 1))
         forced_pairs = model.force(texts, translations, with_information=True)
-        reverse_pairs = reverse.force(translations, texts, with_information=True)
-        for index, pair, reverse_pair in zip(with_key, forced_pairs, reverse_pairs, strict=True):
-            shares[index] = _information(pair), _information(reverse_pair)
+        back_pairs = reverse.force(translations, texts, with_information=True)
+        for index, pair, back_pair in zip(with_key, forced_pairs, back_pairs, strict=True):
+            shares[index] = _information(pair), _information(back_pair)
     return [1 - (forward_share + backward_share) / 2 for forward_share, backward_share in shares]
 
 
