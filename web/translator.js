@@ -277,11 +277,13 @@ function refuse(others, call, accepted) {
 /** Return the edit distance of two words. */
 function distance(word, otherWord) {
   let row = [...Array(otherWord.length + 1).keys()];
-  Array.from(word, (letter, i) => {
-    row = row.reduce((nextRow, cost, j) => [
-      ...nextRow, j ? Math.min(cost + 1, nextRow[j - 1] + 1, row[j - 1] + (letter !== otherWord[j - 1])) : i + 1,
-    ], []);
-  });
+  for (let i = 0; i < word.length; i++) {
+    const nextRow = [i + 1];
+    for (let j = 0; j < otherWord.length; j++) {
+      nextRow.push(Math.min(row[j + 1] + 1, nextRow[j] + 1, row[j] + (word[i] !== otherWord[j])));
+    }
+    row = nextRow;
+  }
   return row.at(-1);
 }
 
