@@ -57,11 +57,12 @@ def draw_layer_weights(rows: Mapping[str, torch.Tensor], sources: Sequence[str],
     """
     from matplotlib import pyplot as plt
 
-    cells = torch.full((len(rows), len(sources)), torch.nan)  # a source that a sum does not have stays blank
+    cells = torch.full((len(rows), len(sources)), torch.nan)
     for row, weights in zip(cells, rows.values(), strict=True):
         row[: len(weights)] = weights
     largest = float(cells.nan_to_num().abs().max()) or 1.0
     figure, axis = plt.subplots(figsize=(2.5 + 0.8 * len(sources), 1.3 + 0.4 * len(rows)))
+    axis.set_facecolor("lightgrey")  # of a source that a sum does not have; a weight of 0 is white
     image = axis.imshow(cells.numpy(), aspect="auto", cmap="RdBu", vmin=-largest, vmax=largest)
     axis.set_xticks(range(len(sources)), list(sources), rotation=30, ha="right")
     axis.set_yticks(range(len(rows)), list(rows))
