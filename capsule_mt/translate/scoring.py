@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import compress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from capsule_mt.coverage.names import head_of
 from capsule_mt.engine.decoder import FIRST_TOKEN
@@ -158,6 +158,27 @@ class Scorer:
                 f"which translates {reverse_pair}"
             )
 
+    def _directed(self, reverse: "Scorer", options: TranslationOptions) -> "tuple[Directed, Directed]":
+        """Return the model and its reverse in the languages of a call; refuse a reverse model that lacks them."""
+        source, target = self._languages(options)
+        model = Directed(self, source, target)
+        if not reverse.is_multilingual:
+            pair = reverse._pair
+            if pair is not None and any(map(is_surely_other_language, pair, (target, source))):
+                raise ValueError(
+                    f"`reverse` must translate {target or '?'}-{source or '?'}, since the call is for "
+                    f"{source or '?'}-{target or '?'}; got {reverse._folder}, which translates {pair}"
+                )
+            return model, Directed(reverse)
+        # the reverse's own codes may be more precise than those of this model's folder: "zho_Hant" rather than "zh"
+        source = options.src_lang or self.languages[0] or reverse.languages[1] or source
+        target = options.tgt_lang or self.languages[1] or reverse.languages[0] or target
+        try:
+            reverse._tokenizer(SCORED._replace(src_lang=target, tgt_lang=source))
+        except ValueError as error:
+            raise ValueError(f"`reverse`: {reverse._folder}: {error}") from None
+        return model, Directed(reverse, target, source)
+
     @property
     def has_reverse(self) -> bool:
         """Whether there is a reverse model; it need not be loaded."""
@@ -275,7 +296,7 @@ class Scorer:
             if adequacy:
                 batch_texts = [text_indices[index] for index in indices]
                 model_texts = [_model_texts(documents[index], translations[index]) for index in batch_texts]
-                for index, result in zip(indices, self._adequacies(batch, model_texts), strict=True):
+                for index, result in zip(indices, self._adequacies(batch, model_texts, options), strict=True):
                     adequacies[index] = result
         results = []
         rows = zip(documents, _by_text(documents, pairs), _by_text(documents, adequacies), translations, strict=True)
@@ -301,17 +322,27 @@ class Scorer:
         return results
 
     def adequacy(
-        self, texts: Sequence[str], translations: Sequence[str], *, batch_size: int = 16
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        batch_size: int = 16,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> "list[Adequacy | None]":
         """Return the adequacy of given translations, such as another system's; `None` for a blank text.
 
         It takes a reverse model and four forced passes. The calibration predicts the expected length; without one, it
         is the length of the text.
         """
-        scored = self.score(texts, translations, adequacy=True, batch_size=batch_size)
+        scored = self.score(
+            texts, translations, adequacy=True, batch_size=batch_size, src_lang=src_lang, tgt_lang=tgt_lang
+        )
         return [translation.adequacy for translation in scored]
 
-    def _adequacies(self, pairs: Sequence[Pair], model_texts: Sequence[tuple[str, str]]) -> "list[Adequacy]":
+    def _adequacies(
+        self, pairs: Sequence[Pair], model_texts: Sequence[tuple[str, str]], options: TranslationOptions
+    ) -> "list[Adequacy]":
         """Return the adequacy of scored translations.
 
         model_texts: each text and its translation as the model reads them.
@@ -319,16 +350,27 @@ class Scorer:
         from capsule_mt.coverage.adequacy import Judge, adequacies  # late: most calls do not ask for it
 
         assert self.reverse is not None
-        judge = Judge(self, self.loaded.decoder, self.loaded.end, self.calibration, self.reverse)
-        coverages = self.cover(*zip(*model_texts, strict=True)) if self.calibration.head is None else None
+        model, reverse = self._directed(self.reverse, options)
+        judge = Judge(model, self.loaded.decoder, self.loaded.end, self.calibration, reverse)
+        coverages = None
+        if self.calibration.head is None:
+            texts, translations = zip(*model_texts, strict=True)
+            coverages = self.cover(texts, translations, src_lang=options.src_lang, tgt_lang=options.tgt_lang)
         return adequacies(judge, pairs, model_texts, coverages)
 
-    def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:
+    def information(
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+    ) -> list[float | None]:
         """Return the share of each translation's information that its text predicts; `None` for a blank text.
 
         It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
         """
-        forced_pairs = self.force(texts, translations, with_information=True)
+        forced_pairs = self.force(texts, translations, with_information=True, src_lang=src_lang, tgt_lang=tgt_lang)
         return [None if pair is None else pair.information for pair in forced_pairs]
 
     def force(
@@ -339,6 +381,8 @@ class Scorer:
         with_head: bool = False,
         with_information: bool = False,
         spans: Sequence[Sequence[Span]] | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> "list[ForcedPair | None]":
         """Return a forced pass over each given translation, with the characters that its tokens stand for.
 
@@ -350,16 +394,18 @@ class Scorer:
             with_information: also force each translation without its text, for `ForcedPair.information`.
             spans: compute only the log-probabilities of these characters of each translation, and no offsets of its
                 text; ignored if `with_information`, which needs all log-probabilities.
+            src_lang, tgt_lang: the languages of `texts` and of `translations`, for tokenizers that have languages.
         """
         from capsule_mt.coverage.verified import ForcedPair, information_of, offsets_of
 
-        segmenter = self._segmenter(SCORED)._replace(cut_warning=REVERSE_SOURCE_WAS_CUT)
+        options = SCORED._replace(src_lang=src_lang, tgt_lang=tgt_lang)
+        segmenter = self._segmenter(options)._replace(cut_warning=REVERSE_SOURCE_WAS_CUT)
         documents, pairs = self._pairs(texts, translations, segmenter, cut_warning=REVERSE_TARGET_WAS_CUT)
         if with_head and self.calibration.head is None:
             raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
         readings = Readings(head=self.calibration.head if with_head else None)
         sources, targets = [piece.ids for piece, _ in pairs], [target.ids for _, target in pairs]
-        has_pair, decode = [bool(document.pieces) for document in documents], self._tokenizer(SCORED).decode
+        has_pair, decode = [bool(document.pieces) for document in documents], segmenter.tokenizer.decode
         offsets_by_pair: list[Offsets] = []
         for translation, target_ids in zip(compress(translations, has_pair), targets, strict=True):
             if re.search(TAG, translation) is None:
@@ -520,7 +566,8 @@ class Scorer:
         verifier = None
         if reverse is not None:
             marks, shortlist = coverage.marks or DEFAULT_MARKS, None if is_forced else model.shortlist
-            verifier = Verifier(self, reverse, self._tokenizer(options).decode, marks, coverage.support, shortlist)
+            decode = self._tokenizer(options).decode
+            verifier = Verifier(*self._directed(reverse, options), decode, marks, coverage.support, shortlist)
         readings = readings_of(method, calibration)
         return CoveragePlan(coverage, method, threshold, readings, calibration, verifier)
 
@@ -559,6 +606,17 @@ class Scorer:
             return Hypothesis(ids, [], was_cut=False)
         warn(cut_warning.format(len(ids), limit))
         return Hypothesis([*ids[: limit - 1], ids[-1]], [], was_cut=True)
+
+
+class Directed(NamedTuple):
+    """A model that forces the pairs of a call, in the languages of that call: a `Reverse`."""
+
+    scorer: Scorer
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+
+    def force(self, texts: Sequence[str], translations: Sequence[str], **options: Any) -> "list[ForcedPair | None]":
+        return self.scorer.force(texts, translations, **options, src_lang=self.src_lang, tgt_lang=self.tgt_lang)
 
 
 def _refuse_unpaired(texts: Sequence[str], translations: Sequence[str]) -> None:

@@ -430,6 +430,66 @@ def test_coverage_alignment_and_terms_of_a_pair(name, folders):
     assert translation.alignment is not None
 
 
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_reverse_model_reads_the_languages_of_the_call(name, folders):
+    """In the other direction, whatever languages either model was loaded with."""
+    folder, *_ = folders[name]
+    text, translation, calls = SENTENCES["de"], "Le vieil homme _achète.", {"src_lang": "de", "tgt_lang": "fr"}
+    calibration = {"attention": {"head": [0, 0]}, "verified": {"unrelated": {"score": 0.9}}}
+    results = []
+    for languages, reverse_languages, call in (
+        (("de", "fr"), ("fr", "de"), {}),
+        ((None, None), (None, None), calls),
+        (("en", "es"), ("es", "en"), calls),
+    ):
+        source, target = languages
+        translator = Translator.from_pretrained(folder, src_lang=source, tgt_lang=target)
+        translator.reverse = Translator.from_pretrained(
+            folder, src_lang=reverse_languages[0], tgt_lang=reverse_languages[1]
+        )
+        for model in (translator, translator.reverse):
+            model.set_calibration(calibration)
+        coverage = CoverageOptions(method="verified", support=True)
+        (scored,) = translator.score([text], [translation], coverage=coverage, adequacy=True, **call)
+        results.append((
+            scored,
+            translator(text, coverage=coverage, **SHORT, **call),
+            translator.adequacy([text], [translation], **call),
+            translator.information([text], [translation], **call),
+        ))  # fmt: skip
+        translator.set_calibration({})
+        results[-1] += (translator.adequacy([text], [translation], **call),)
+    assert results[1] == results[0]
+    assert results[2] == results[0]
+
+
+def test_a_reverse_model_without_the_languages_of_the_call(folders, tmp_path):
+    translator = Translator.from_pretrained(folders["nllb"][0], tgt_lang="war_Latn")
+    translator.reverse = Translator.from_pretrained(folders["mbart50"][0])
+    translator.reverse.set_calibration({"attention": {"head": [0, 0]}})
+    with pytest.raises(ValueError, match=r"`reverse`: .*`src_lang` must be one of .*; got 'war_Latn'"):
+        translator("Hut", src_lang="de", coverage=CoverageOptions(method="deletion", support=True))
+    with pytest.raises(ValueError, match=r"`reverse`: .*`src_lang` must be one of .*; got 'war_Latn'"):
+        translator.adequacy(["Hut"], ["kalo"], src_lang="de")
+    shutil.copytree(GOLDEN / "capsule_marian", tmp_path / "en-de")
+    translator.reverse = tmp_path / "en-de"
+    message = "`reverse` must translate fr-de, since the call is for de-fr; got "
+    with pytest.raises(ValueError, match=message + r".*, which translates en-de"):
+        translator.adequacy(["Hut"], ["chapeau"], src_lang="de", tgt_lang="fr")
+
+
+def test_languages_of_a_reverse_model_are_more_precise_than_those_of_a_folder(folders, tmp_path):
+    """The folder tells "zh"; the reverse model was loaded for traditional Chinese."""
+    translator = Translator.from_pretrained(shutil.copytree(GOLDEN / "capsule_marian", tmp_path / "en-zh"))
+    translator.set_calibration({"attention": {"head": [0, 0]}})
+    reverse = Translator.from_pretrained(folders["nllb"][0], src_lang="zho_Hant", tgt_lang="en")
+    translator.reverse, asked, force = reverse, [], reverse.force
+    reverse.force = lambda *texts, **options: asked.append(options["src_lang"]) or force(*texts, **options)
+    for languages, expected in (({}, "zho_Hant"), ({"tgt_lang": "zh-hans"}, "zh-hans")):
+        translator.adequacy(["The hat."], ["帽子"], **languages)
+        assert asked.pop() == expected
+
+
 @pytest.mark.parametrize(
     ("language", "expected"),
     [("de", "deu_Latn"), ("deu_Latn", "deu_Latn"), ("de_DE", "deu_Latn"), ("__de__", "deu_Latn"), ("zh", "zho_Hans"),
