@@ -1,6 +1,7 @@
 """Warnings through the logger "capsule_mt", and values for messages. `logging` is imported by the first warning."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 MAX_SHOWN = 200  # characters of a value in a message
@@ -78,3 +79,11 @@ def shown(value: object) -> str:
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deeply"
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
+
+
+def check_path(value: object, argument: str, accepted: str) -> None:
+    """Refuse an argument that must be a name or a path, and is of another type or empty."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"`{argument}` must be {accepted}, got {shown(value)} ({type(value).__name__})")
+    if not os.fspath(value):
+        raise ValueError(f"`{argument}` must be {accepted}, got an empty string")

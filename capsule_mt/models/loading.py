@@ -13,7 +13,7 @@ from capsule_mt.models.checking import check_calibration, check_generation
 from capsule_mt.models.facts import PIECES_CHECKSUMS
 from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.models.opening import open_file
+from capsule_mt.models.opening import check_shortlist, open_file
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.weights import (
     INT8_FILE,
@@ -59,6 +59,7 @@ def load_model(
         UnsupportedModelError: a family, a method or a tokenizer that only transformers knows.
         CheckpointError: a damaged file, or files that do not fit together.
     """
+    check_shortlist(shortlist)
     folder = os.fspath(folder)
     checkpoint = open_checkpoint(folder)
     config, generation = checkpoint.config, checkpoint.generation

@@ -4,7 +4,7 @@ import os
 import stat
 from io import BufferedReader
 
-from capsule_mt.messages import shown
+from capsule_mt.messages import check_path
 
 MAX_TEXT = 1 << 26  # bytes of a file that is read whole, such as tokenizer.json: the largest known one has 34 MB
 # O_NONBLOCK: opening a pipe would wait for its writer. O_BINARY: else Windows translates line ends
@@ -18,13 +18,13 @@ class CheckpointError(ValueError):
 
 def check_name_or_folder(value: object, argument: str) -> None:
     """Refuse an argument that cannot name a model."""
-    if not isinstance(value, (str, os.PathLike)):
-        raise TypeError(
-            f"`{argument}` must be the folder or the name of a model, as a string or a path, got {shown(value)} "
-            f"({type(value).__name__})"
-        )
-    if not os.fspath(value):
-        raise ValueError(f"`{argument}` must be the folder or the name of a model, got an empty string")
+    check_path(value, argument, "the folder or the name of a model, as a string or a path")
+
+
+def check_shortlist(value: object) -> None:
+    """Refuse a `shortlist` that is neither a file nor True or False; `None` counts as False."""
+    if value is not None and not isinstance(value, bool):
+        check_path(value, "shortlist", "True, False or a file of `capsule-mt shortlist`")
 
 
 def open_file(file: str | os.PathLike[str], max_size: int | None = None) -> BufferedReader:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from capsule_mt.messages import check_path
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import is_mark, target_words, with_space
 
@@ -93,9 +94,10 @@ def glossary_of(glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] 
     """Return a glossary as it is, or one made from a dictionary or a file."""
     if glossary is None or isinstance(glossary, Glossary):
         return glossary
-    if not isinstance(glossary, (Mapping, str, os.PathLike)):
-        raise TypeError(f"`glossary` must be a dictionary or a file, got a {type(glossary).__name__}")
-    return Glossary(glossary) if isinstance(glossary, Mapping) else Glossary.from_file(glossary)
+    if isinstance(glossary, Mapping):
+        return Glossary(glossary)
+    check_path(glossary, "glossary", "a dictionary or a file")
+    return Glossary.from_file(glossary)
 
 
 def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from capsule_mt.coverage.names import head_of
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.engine.search import Hypothesis
-from capsule_mt.messages import warn, warn_once
+from capsule_mt.messages import check_path, warn, warn_once
 from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
@@ -132,18 +132,16 @@ class Scorer:
         """Use a reverse model. A folder or name is loaded, and its direction checked, when it is first needed."""
         if isinstance(reverse, Scorer):
             self._check_direction(reverse)
-        elif reverse is not None and not isinstance(reverse, (str, os.PathLike)):
-            raise TypeError(
-                f"`reverse` must be a `Translator`, or the folder or name of a model, got a {type(reverse).__name__}"
-            )
-        elif reverse is not None and not os.path.exists(reverse):
-            from capsule_mt.catalog.entries import CatalogError  # late, as most reverse models are folders
-            from capsule_mt.catalog.store import name_of
+        elif reverse is not None:
+            check_path(reverse, "reverse", "a `Translator`, or the folder or name of a model")
+            if not os.path.exists(reverse):
+                from capsule_mt.catalog.entries import CatalogError  # late, as most reverse models are folders
+                from capsule_mt.catalog.store import name_of
 
-            try:
-                name_of(reverse)
-            except CatalogError as error:
-                raise CatalogError(f"`reverse`: {error}") from None
+                try:
+                    name_of(reverse)
+                except CatalogError as error:
+                    raise CatalogError(f"`reverse`: {error}") from None
         self._reverse = reverse
 
     def _check_direction(self, reverse: "Scorer") -> None:

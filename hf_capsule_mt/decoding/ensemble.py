@@ -27,7 +27,11 @@ def load_members(
     loaded: list[PreTrainedModel] = []
     if isinstance(members, (str, os.PathLike)):
         raise TypeError(f"`ensemble` must be a list of models or paths, got {os.fspath(members)!r} alone")
+    if not isinstance(members, Iterable):
+        raise TypeError(f"`ensemble` must be a list of models or paths, got {members!r}")
     for source in members:
+        if not isinstance(source, (str, os.PathLike, PreTrainedModel)):
+            raise TypeError(f"`ensemble` must be a list of models or paths, got {source!r} in the list")
         member: Any = source
         if isinstance(source, (str, os.PathLike)):
             check_same_vocabulary(tokenizer, source)

@@ -21,6 +21,7 @@ from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.engine.request import SearchResult
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.int8 import write_int8_weights
+from capsule_mt.models.opening import check_shortlist
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.translate.options import IGNORED, search_options
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
@@ -116,6 +117,8 @@ class FastTranslator:
         strict: bool = False,
     ) -> None:
         self.model: Any = model
+        if not isinstance(shortlist, Shortlist):
+            check_shortlist(shortlist)
         self.int8, self.strict = int8, strict
         shortlist = str(model.name_or_path) if shortlist is True else shortlist
         listed = Shortlist.load(shortlist) if isinstance(shortlist, (str, os.PathLike)) else shortlist

@@ -19,7 +19,7 @@ from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import is_marian
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.models.opening import check_name_or_folder
+from capsule_mt.models.opening import check_name_or_folder, check_shortlist
 from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
@@ -289,6 +289,8 @@ def _option_names(forward: Callable[..., Any]) -> frozenset[str]:
 
 def languages_of_task(task: str) -> tuple[str | None, str | None]:
     """Return the languages of a task such as "translation_en_to_de", if it names any."""
+    if not isinstance(task, str):
+        raise TypeError(f"`task` must be a string such as 'translation_en_to_de', got {task!r}")
     languages = TASK_WITH_LANGUAGES.fullmatch(task)
     return (None, None) if languages is None else (languages["source"], languages["target"])
 
@@ -339,6 +341,7 @@ def _engine_of(
     """Return the engine that decodes for a model, if any does."""
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be {', '.join(map(repr, BACKENDS[:-1]))} or 'transformers', got {backend!r}")
+    check_shortlist(shortlist)
     weight = next(model.parameters())
     is_plain = weight.is_cpu and weight.dtype == torch.float32 and not members
     option = "`int8=True`" if int8 else "`shortlist`" if shortlist else f"`backend={backend!r}`"

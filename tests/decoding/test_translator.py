@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import re
 from functools import partial
 from types import SimpleNamespace
 
@@ -112,6 +113,19 @@ def test_what_generate_decodes_instead_of_the_engine_is_logged(settings, reason,
     assert Translator.from_pretrained(folder, device="cpu", dtype=dtype).fast is None
     (line,) = [message for message in caplog.messages if message.endswith("transformers' generate() decodes.")]
     assert line.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "message"),
+    [("shortlist", 3.5, "`shortlist` must be True, False or a file of `capsule-mt shortlist`, got 3.5 (float)"),
+     ("shortlist", ["lex.bin"], "`capsule-mt shortlist`, got ['lex.bin'] (list)"),
+     ("ensemble", 3.5, "`ensemble` must be a list of models or paths, got 3.5"),
+     ("ensemble", [5], "`ensemble` must be a list of models or paths, got 5 in the list"),
+     ("task", 3.5, "`task` must be a string such as 'translation_en_to_de', got 3.5")],
+)  # fmt: skip
+def test_an_argument_of_a_wrong_type_is_named(plain, argument, value, message):
+    with pytest.raises(TypeError, match=re.escape(message)):
+        Translator.from_pretrained(plain, device="cpu", **{argument: value})
 
 
 def test_backends(plain):

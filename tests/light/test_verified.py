@@ -206,9 +206,11 @@ def test_a_loaded_reverse_of_the_same_direction_is_refused(pair):
     with pytest.raises(ValueError, match=message):
         pair.reverse = Translator(pair.loaded)
     for argument in (5, PivotTranslator(pair, pair)):
-        kind = type(argument).__name__
-        with pytest.raises(TypeError, match=f"`reverse` must be a `Translator`, or .* a model, got a {kind}$"):
+        actual = re.escape(f"got {argument!r:.70}")
+        with pytest.raises(TypeError, match=f"`reverse` must be a `Translator`, or .* a model, {actual}"):
             Translator(pair.loaded, reverse=argument)
+    with pytest.raises(ValueError, match=r"`reverse` must be a `Translator`, or .* a model, got an empty string$"):
+        Translator(pair.loaded, reverse="")
     assert pair.reverse.loaded.name == str(ENGLISH)
 
 

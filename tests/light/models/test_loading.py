@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,17 @@ def test_a_shortlist(tmp_path):
     Shortlist.of_translations({}, [5], (700, 7)).save(folder / FILE_NAME)
     with pytest.raises(ValueError, match="`shortlist` is for vocabularies of 700 and 7 tokens"):
         load_model(folder, shortlist=folder / FILE_NAME)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "actual"),
+    [(3.5, TypeError, "3.5 (float)"), (1, TypeError, "1 (int)"), (b"lex.bin", TypeError, "b'lex.bin' (bytes)"),
+     (["lex.bin"], TypeError, "['lex.bin'] (list)"), ("", ValueError, "an empty string")],
+)  # fmt: skip
+def test_a_shortlist_that_is_not_a_file_is_named(value, error, actual, tmp_path):
+    message = f"`shortlist` must be True, False or a file of `capsule-mt shortlist`, got {actual}"
+    with pytest.raises(error, match=re.escape(message)):
+        load_model(tmp_path, shortlist=value)
 
 
 @pytest.mark.parametrize(

@@ -49,15 +49,18 @@ def test_a_glossary_may_be_assigned(tmp_path):
     for glossary in (file, str(file), {"cat": "Katze"}, Glossary({"cat": "Katze"})):
         model.glossary = glossary
         assert model.glossary.terms == {"cat": "Katze"}
-    with pytest.raises(TypeError, match="`glossary` must be a dictionary or a file, got a list"):
-        model.glossary = [("cat", "Katze")]
+    with pytest.raises(TypeError, match=re.escape("`glossary` must be a dictionary or a file, got [1] (list)")):
+        model.glossary = [1]
     model.glossary = None
     assert model.glossary is None
 
 
 def test_a_glossary_of_another_type_is_named():
-    with pytest.raises(TypeError, match="`glossary` must be a dictionary or a file, got a list"):
+    message = "`glossary` must be a dictionary or a file, got [('cat', 'Katze')] (list)"
+    with pytest.raises(TypeError, match=re.escape(message)):
         glossary_of([("cat", "Katze")])
+    with pytest.raises(ValueError, match="`glossary` must be a dictionary or a file, got an empty string"):
+        glossary_of("")
 
 
 def test_a_term_after_the_beginning_of_a_translation():
