@@ -216,7 +216,7 @@ def _sentences(cues: list[Cue], unescaped: Callable[[str], str]) -> list[_Senten
             end_sentence()
         for line in cue.speech:
             text = TAG.sub("", line.text).strip()
-            if group and (DASH.match(line.prefix) or group[-1][0] is cue or _is_new_start(group[-1][1], text)):
+            if group and (group[-1][0] is cue or _is_new_start(group[-1][1], line, text)):
                 end_sentence()
             group.append((cue, line))
             if END.search(text) or CAPTION.fullmatch(text):
@@ -237,10 +237,15 @@ def _is_apart(last: Cue, cue: Cue) -> bool:
     return last.track != cue.track or cue.start <= last.start or cue.start - last.end > MAX_PAUSE
 
 
-def _is_new_start(last: Line, text: str) -> bool:
-    """Return whether a text cannot continue the line before it: a sound, a speaker, or the start or end of a title."""
+def _is_new_start(last: Line, line: Line, text: str) -> bool:
+    """Return whether a line cannot continue the one before it: a sound, a speaker, or the start or end of a title.
+
+    text: of the line, without tags.
+    """
     is_caption = CAPTION.fullmatch(text) is not None
-    return is_caption or _is_speaker(text) or _is_title(TAG.sub("", last.text)) != _is_title(text)
+    has_dash = TAG.sub("", line.prefix).strip() != ""
+    is_speaker = _is_speaker(text) or (has_dash and not text[:1].islower())  # "- and so on" may continue a sentence
+    return is_caption or is_speaker or _is_title(TAG.sub("", last.text)) != _is_title(text)
 
 
 def _is_speaker(text: str) -> bool:

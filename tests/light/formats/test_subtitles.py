@@ -118,6 +118,22 @@ def test_a_line_of_spaces_does_not_end_a_cue_of_webvtt():
 
 
 @pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["I thought you--", "- I know what."], ["I thought you--", "I know what."]),
+        (["I thought you--", "<i>- I know what.</i>"], ["I thought you--", "I know what."]),
+        (["I thought you--", "<i>I know what.</i>"], ["I thought you-- I know what."]),
+        (["We went to the -", "- old market."], ["We went to the - old market."]),  # a Scandinavian continuation
+    ],
+)
+def test_a_cue_that_begins_with_the_dash_of_a_speaker_begins_a_sentence(lines, expected):
+    content = "".join(
+        f"{index}\n00:00:0{index},000 --> 00:00:0{index + 1},000\n{line}\n\n" for index, line in enumerate(lines)
+    )
+    assert texts("film.srt", content.encode()) == expected
+
+
+@pytest.mark.parametrize(
     "lines",
     [
         "- Yes.\n- [Knocks]",
