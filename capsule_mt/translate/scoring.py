@@ -44,6 +44,7 @@ SCORED = TranslationOptions(split_sentences=False, truncation=True, copy=False)
 TARGET_WAS_CUT = "A given translation of {} tokens was cut to {}."
 REVERSE_SOURCE_WAS_CUT = "The reverse model cut a translation of {} tokens to {}."
 REVERSE_TARGET_WAS_CUT = "The reverse model cut a source of {} tokens to {}."
+MAX_PAIRS = 32  # language pairs whose tokenizers are kept, each with the caches of its vocabulary
 Pair = tuple[Piece, Hypothesis]
 Result = TypeVar("Result")
 
@@ -469,10 +470,22 @@ class Scorer:
         tokenizer = many_languages(self.loaded.tokenizer)
         if tokenizer is None:
             return self.loaded.tokenizer
+        if (pair_tokenizer := self._pair_tokenizers.get((source, target))) is not None:
+            return pair_tokenizer
+        requested_pair = source, target
         if not target:  # the checkpoint's settings may force a language
             first_tokens = (self.loaded.generation.get(FIRST_TOKEN), self.loaded.start)
             target = next((code for code, index in tokenizer.language_codes.items() if index in first_tokens), None)
-        return tokenizer.for_pair(source, target, self.loaded.start)
+        pair_tokenizer = tokenizer.for_pair(source, target, self.loaded.start)
+        if len(self._pair_tokenizers) >= MAX_PAIRS:
+            self._pair_tokenizers.clear()
+        self._pair_tokenizers[requested_pair] = pair_tokenizer
+        return pair_tokenizer
+
+    @cached_property
+    def _pair_tokenizers(self) -> dict[tuple[str | None, str | None], Tokenizer]:
+        """Tokenizers of language pairs, whose vocabularies (`vocabulary_of`) cache what they have looked up."""
+        return {}
 
     def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
         """Return the languages of a call, or those that the folder tells; a model of one pair refuses others."""

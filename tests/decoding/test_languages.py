@@ -1,9 +1,11 @@
 """Models of many languages: texts equal to transformers' tokenizers and `generate()`; how languages are named."""
 
+import gc
 import json
 import re
 import shutil
 import unicodedata
+import weakref
 from itertools import permutations
 
 import pytest
@@ -24,6 +26,9 @@ from capsule_mt.models.tokenizer import FileTokenizer
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.serve import running
 from capsule_mt.serve.batching import RequestSettings
+from capsule_mt.text.normal import vocabulary_of
+from capsule_mt.translate.options import TranslationOptions
+from capsule_mt.translate.scoring import MAX_PAIRS
 from hf_capsule_mt.commands import shortlist
 from tests.conftest import GOLDEN
 from tests.decoding.models import build_bart, strictly
@@ -218,6 +223,29 @@ def test_a_call_may_name_the_language_that_the_translator_lacks(translator_class
         translator_class.from_pretrained(folder, src_lang="Klingon")
     with pytest.raises(TypeError, match=r"`tgt_lang` must be the code of a language, such as 'de', got 5"):
         translator_class.from_pretrained(folder, src_lang="de", tgt_lang=5)
+
+
+def test_the_tokenizer_of_a_pair_is_kept_while_its_translator_exists(folders):
+    translator = Translator.from_pretrained(folders["m2m100"][0])
+
+    def tokenizer_of(translator, source, target):
+        return translator.plan(TranslationOptions(src_lang=source, tgt_lang=target)).tokenizer
+
+    tokenizer = tokenizer_of(translator, "de", "en")
+    vocabulary = vocabulary_of(tokenizer)
+    assert tokenizer_of(translator, "de", "en") is tokenizer
+    assert tokenizer_of(translator, "en", "de") is not tokenizer
+    for source, target in list(permutations(SENTENCES, 2))[: MAX_PAIRS + 1]:
+        tokenizer_of(translator, source, target)
+    assert len(translator._pair_tokenizers) <= MAX_PAIRS
+    assert vocabulary.covers("a")  # a call may still use it
+    all_languages = weakref.ref(translator.loaded.tokenizer)
+    gc.disable()
+    try:
+        del translator, tokenizer
+        assert all_languages() is None
+    finally:
+        gc.enable()
 
 
 def test_the_first_token_of_a_checkpoint_names_the_target(folders, tmp_path):
