@@ -16,6 +16,7 @@ accepted requests; a second one stops it at once.
 import argparse
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from ipaddress import ip_network
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.commands.loading import folders_of, load_translator
@@ -31,6 +32,8 @@ from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.files.line_failures import PROBE
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from capsule_mt.catalog.pairs import LanguagePair
     from capsule_mt.serve.connections import Network
     from capsule_mt.text.detecting import Detector
@@ -302,6 +305,21 @@ class ModelList:
 
 
 @contextmanager
+def stopping_at_sigterm() -> Iterator[None]:
+    """End the process at SIGTERM, which the first process of a container ignores unless it handles it."""
+
+    def stop(number: int, frame: "FrameType | None") -> NoReturn:
+        os.write(2, b"stopped by SIGTERM before the models were loaded\n")  # a signal may interrupt `print`
+        raise SystemExit(0)
+
+    earlier = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+
+
+@contextmanager
 def errors_from(origin: str) -> Iterator[None]:
     """Begin the errors of a model with the line of `--models` that named it; empty for the command line."""
     try:
@@ -356,7 +374,8 @@ def serve(arguments: argparse.Namespace) -> bool:
     )
     with bind(arguments.host, arguments.port) as listener:
         models = ModelList(arguments)
-        translators, detector = models.load()
+        with stopping_at_sigterm():
+            translators, detector = models.load()
         if arguments.check:
             check(translators, detector)
             return True

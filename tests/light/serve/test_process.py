@@ -16,6 +16,7 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
+from capsule_mt.commands import serve as serve_command
 from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, command_parser
 from capsule_mt.serve.running import bind
 from tests.light.serve.fakes import until
@@ -219,6 +220,21 @@ def test_the_list_of_models_is_read_again(start, tmp_path):
     assert (translates("en", "de"), translates("en", "pt")) == (None, "Er schläft.")
     server.send_signal(signal.SIGTERM)
     assert server.wait(timeout=60) == 0
+
+
+def test_sigterm_while_models_are_loaded_stops_the_server(monkeypatch, capfd):
+    """The first process of a container, which `capsule-mt serve` is in ours, ignores signals without a handler."""
+    earlier = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    monkeypatch.setattr(serve_command, "load_translator", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("sys.argv", ["serve", f"en-de={GOLDEN}", "--port", "0"])
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            serve_command.main()
+        assert stopped.value.code == 0
+        assert capfd.readouterr().err == "stopped by SIGTERM before the models were loaded\n"
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
 
 
 def test_a_server_needs_a_model(tmp_path):
