@@ -57,7 +57,7 @@ class _Bart:
         self.program = Program(vocabulary=vocabulary_size, embeddings=vocabulary_size)
         self.program.longest_source = self.program.longest_target = self.max_positions
         self.writers = Writers.for_program(parts, self.program)
-        self.sinusoids = self._sinusoids()
+        self.sinusoids = self._sinusoids()  # one object for both sides, so that the program has one table
         shared, encoder, decoder, head = TIED
         is_tied = settings.flag("tie_word_embeddings", True)
         source_matrix, target_matrix, head_matrix = (

@@ -43,15 +43,18 @@ class ManyLanguages:
         """Return the text of a translation, without special tokens."""
         raise NotImplementedError
 
+    def code_among(self, *ids: int | None) -> str | None:
+        """Return the code of the language that one of these tokens names."""
+        return next((code for code, index in self.language_codes.items() if index in ids), None)
+
     def for_pair(self, source: str | None, target: str | None, start: int | None = None) -> "PairTokenizer":
         """Return the tokenizer from one language to another; codes may be another model's, such as "de".
 
         start: the token that the decoder starts with: of mBART, that of its only target language.
         """
         source_code = code_of("src_lang", source or self.source_language, self.language_codes)
-        target_code = code_of("tgt_lang", target, self.language_codes)
-        only_target = next((code for code, index in self.language_codes.items() if index == start), target_code)
-        if target_code != only_target:
+        target_code, only_target = code_of("tgt_lang", target, self.language_codes), self.code_among(start)
+        if only_target not in (target_code, None):
             raise ValueError(
                 f"`tgt_lang` must be {only_target}, the language of the checkpoint's `decoder_start_token_id`, "
                 f"got {target!r}"
@@ -116,17 +119,22 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
         matches = usual or matches
     if len(matches) == 1:
         return matches[0]
-    from difflib import get_close_matches  # late: this is an error
-
-    codes_of_names = {name.lower(): code for code, name in LANGUAGES.items()}
-    names = get_close_matches((language or "").lower(), codes_of_names, NUM_EXAMPLES, 0.85)
-    named = {codes_of_names[name] for name in names}
-    near = same_language or [code for code in codes if language_and_region(code)[0] in named]
-    near = near or get_close_matches(language or "", codes, NUM_EXAMPLES, 0.5) or list(codes)
+    near = same_language or _similar(language or "", codes)
     examples = ", ".join(near[:NUM_EXAMPLES]) + (", ..." if len(near) > NUM_EXAMPLES else "")
     accepted = "one of" if len(matches) > 1 else "one of the model's languages, such as"
     actual = "it is missing" if language is None else f"got {language!r}"
     raise ValueError(f"`{argument}` must be {accepted} {examples}; {actual}")
+
+
+def _similar(text: str, codes: Collection[str]) -> list[str]:
+    """Return the codes of languages with a name like a text, such as "Serbain"; else similar codes, or all."""
+    from difflib import get_close_matches  # late: for errors
+
+    codes_of_names = {name.lower(): code for code, name in LANGUAGES.items()}
+    names = get_close_matches(text.lower(), codes_of_names, NUM_EXAMPLES, 0.85)
+    named = {codes_of_names[name] for name in names}
+    same_name = [code for code in codes if language_and_region(code)[0] in named]
+    return same_name or get_close_matches(text, codes, NUM_EXAMPLES, 0.5) or list(codes)
 
 
 def _agree(region: str, other_region: str) -> bool:

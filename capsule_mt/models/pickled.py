@@ -43,13 +43,21 @@ STORAGES = {
 }
 REBUILDERS = ("torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter", "collections OrderedDict")
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 LITERALS = ("BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE", "SHORT_BINUNICODE")  # numbers and texts
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 MARK = object()
 # what reading a damaged zip or pickle raises
 DAMAGE = (
-    *(zipfile.BadZipFile, struct.error, EOFError, NotImplementedError, RuntimeError),
-    *(ValueError, TypeError, IndexError, KeyError, OverflowError),
+    zipfile.BadZipFile,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
 )
 
 
@@ -152,10 +160,12 @@ class _Machine:
         stack = self.stack
         if name in CONSTANTS:
             stack.append(CONSTANTS[name])
+        elif name in EMPTY:
+            stack.append(EMPTY[name]())
         elif name in LITERALS:
             stack.append(argument)
-        elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "MARK"):
-            stack.append({"EMPTY_DICT": {}, "EMPTY_LIST": [], "EMPTY_TUPLE": (), "MARK": MARK}[name])
+        elif name == "MARK":
+            stack.append(MARK)
         elif name in ("BINPUT", "LONG_BINPUT"):
             self.memo[argument] = stack[-1]
         elif name in ("BINGET", "LONG_BINGET"):

@@ -474,8 +474,7 @@ class Scorer:
             return pair_tokenizer
         requested_pair = source, target
         if not target:  # the checkpoint's settings may force a language
-            first_tokens = (self.loaded.generation.get(FIRST_TOKEN), self.loaded.start)
-            target = next((code for code, index in tokenizer.language_codes.items() if index in first_tokens), None)
+            target = tokenizer.code_among(self.loaded.generation.get(FIRST_TOKEN), self.loaded.start)
         pair_tokenizer = tokenizer.for_pair(source, target, self.loaded.start)
         if len(self._pair_tokenizers) >= MAX_PAIRS:
             self._pair_tokenizers.clear()
