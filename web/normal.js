@@ -111,7 +111,9 @@ export class Vocabulary {
     const sequences = this.#sequences(source);
     if (!sequences.size && ASCII.test(source)) return new NormalForm(source);
     const isComposed = source.normalize("NFC") === source;
-    if (isComposed && !sequences.size && Array.from(source).every((character) => this.#isUnchanged(character))) return new NormalForm(source);
+    if (isComposed && !sequences.size && Array.from(source).every((character) => this.#isUnchanged(character))) {
+      return new NormalForm(source);
+    }
     let [plain, copiedEnd] = ["", 0];
     const spans = [];
     for (const [protectedStart, protectedEnd] of [...protectedSpans, [source.length, source.length]]) {
@@ -125,7 +127,8 @@ export class Vocabulary {
       for (let unit = protectedStart; unit < protectedEnd; unit++) spans.push([unit, unit + 1]);
       copiedEnd = protectedEnd;
     }
-    const text = plain.replace(WORD, (word, offset) => this.#lowercased(word, plain.slice(Math.max(offset - WORD_REACH, 0), offset)));
+    const text = plain.replace(WORD, (word, offset) =>
+      this.#lowercased(word, plain.slice(Math.max(offset - WORD_REACH, 0), offset)));
     return text === source ? new NormalForm(source) : new NormalForm(source, text, spans);
   }
 
@@ -135,13 +138,16 @@ export class Vocabulary {
 
   /** Return the ends and the forms of entities and sequences of characters by their starts: see normal.py. */
   #sequences(source) {
-    const entities = entitiesOf(source).map(([start, end, character]) => [start, { end, form: this.#formOf(source, start, end, character) }]);
-    return new Map([...entities, ...Array.from(source.matchAll(SEQUENCES)).flatMap(({ 0: { length }, index, groups: { quote, inner, dash, arrow } }) => {
+    const sequences = new Map(entitiesOf(source).map(([start, end, character]) =>
+      [start, { end, form: this.#formOf(source, start, end, character) }]));
+    for (const { 0: { length }, index, groups: { quote, inner, dash, arrow } } of source.matchAll(SEQUENCES)) {
       // the model knows guillemets, or arrows; German »quotes« do not have spaces inside
-      if (inner ? !/^[^»]*«/.test(source) || this.covers("«") : arrow && (/[«‹]/.test(source) || this.covers("→"))) return [];
+      if (inner && (!/^[^»]*«/.test(source) || this.covers("«"))) continue;
+      if (arrow && (/[«‹]/.test(source) || this.covers("→"))) continue;
       const form = quote ? '"' : arrow ? "→" : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
-      return [[index, { end: index + length, form }]];
-    })]);
+      sequences.set(index, { end: index + length, form });
+    }
+    return sequences;
   }
 
   #formOf(source, start, end, cluster = source.slice(start, end)) {
@@ -174,9 +180,12 @@ export class Vocabulary {
     const letters = Array.from(word);
     if (letters.every((letter) => this.#isUnchanged(letter)) || this.covers(word) || !/^\p{Lu}/u.test(word)) return word;
     const lowered = letters[0].toLowerCase() + letters.slice(1).join("");
-    const unaccented = letters.map((letter) => (this.covers(letter) ? letter : Array.from(letter.normalize("NFD"))[0])).join("");
+    const unaccented = letters
+      .map((letter) => (this.covers(letter) ? letter : Array.from(letter.normalize("NFD"))[0]))
+      .join("");
     const isKnown = (form) => this.hasPiece(form) || (SENTENCE_START.test(context) && form === lowered && this.covers(form));
-    return [lowered, word.toLowerCase(), letters[1] ? unaccented : word].find((form) => form.length === word.length && isKnown(form)) ?? word;
+    return [lowered, word.toLowerCase(), letters[1] ? unaccented : word]
+      .find((form) => form.length === word.length && isKnown(form)) ?? word;
   }
 }
 
