@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from weblate.machinery.libretranslate import LibreTranslateTranslation
 
 # below 75, Weblate's usual threshold of automatic suggestions
-QUALITY_OF_DOUBT = 70  # words may have been left out or made up
+QUALITY_OF_DOUBT = 70  # something may have been left out or made up
 QUALITY_OF_FAULT = 40  # a number, a placeholder, a tag or the like is missing
 
 
@@ -68,8 +68,7 @@ class CapsuleTranslation(LibreTranslateTranslation):
         """Return the quality of a suggestion; `coverage` is None if the model cannot mark words."""
         if coverage is None:
             return self.max_score
-        if coverage["checks"] or coverage["repetitions"]:
+        levels = {problem["level"] for problem in coverage["problems"]}
+        if "fault" in levels:
             return QUALITY_OF_FAULT
-        marked = [word for word in coverage["words"] if word["untranslated"]]
-        marked += [word for word in coverage.get("target_words", ()) if word["unsupported"]]
-        return QUALITY_OF_DOUBT if marked else self.max_score
+        return QUALITY_OF_DOUBT if levels else self.max_score

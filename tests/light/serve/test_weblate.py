@@ -82,6 +82,12 @@ def test_a_suggestion_with_problems_has_less_quality(service):
     assert quality_of == {"a fox": ("A FOX", 89), "a quick fox": ("A FOX", 70), "has 1 q5000": ("HAS 1 ", 40)}
 
 
+def test_a_suggestion_below_the_alarm_is_in_doubt(service):
+    with client_of(EN_DE, Checked()) as client:
+        incomplete = {"level": "doubt", "message": "Probably incomplete: a fox", "spans": []}  # no word is marked
+        assert service(client).quality_of({"problems": [incomplete]}) == 70
+
+
 def test_only_served_pairs_are_offered(service):
     with client_of(LanguagePair("pt", "zh_hant"), Upper()) as client:
         machinery = service(client)
