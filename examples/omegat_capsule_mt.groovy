@@ -3,7 +3,8 @@
 //
 //   omegat PROJECT --mode=console-translate --script=$PWD/omegat_capsule_mt.groovy
 //
-// Debian's OmegaT needs the package libgroovy-java for it.
+// Debian's OmegaT needs the package libgroovy-java for it. Start the server with --max-characters 50000: a request has
+// 50 segments.
 
 import groovy.json.JsonOutput
 import groovy.json.JsonSlurper
