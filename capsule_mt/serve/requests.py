@@ -17,7 +17,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from capsule_mt.coverage.names import Marks
-from capsule_mt.options.table import nearest, offered
+from capsule_mt.options.table import BY_NAME, nearest, offered
 from capsule_mt.text.segments import LONE_SURROGATES
 
 CLIENT_HAS_GONE = 499  # nginx's status for it; nobody reads the answer
@@ -300,6 +300,9 @@ def _checked(values: dict[str, Any], model: type[AnyFields]) -> AnyFields:
             continue
         if name in SEARCH_OPTIONS:
             raise HTTPException(400, f"`{name}` is a search option of /translate, and this path does not take it")
+        if name in BY_NAME:
+            taken = ", ".join(SEARCH_OPTIONS)
+            raise HTTPException(400, f"`{name}` is a search option that the server does not take; it takes {taken}")
         # LibreTranslate ignores unknown fields, so clients may send any: refuse only another name of ours
         meant = OTHER_NAMES.get(name)
         known = f" (did you mean `{meant}`?)" if meant in model.model_fields else ""

@@ -428,6 +428,7 @@ def test_requests_at_once_get_their_own_translations(make_client):
         ({"q": "a", "beams": 2}, "unknown field 'beams' (did you mean `num_beams`?)"),
         ({"q": "a", "no_repeat_ngram": None}, "(did you mean `no_repeat_ngram_size`?)"),
         ({"q": "a", "length_penalty": "x"}, "`length_penalty`: input should be a valid number"),
+        ({"q": "a", "early_stopping": True}, "`early_stopping` is a search option that the server does not take"),
         ({"q": "a", "num_beams": 9}, "`num_beams`: at most 8 are accepted, got 9"),
         ({"q": ["x" * 2500, "x" * 2501]}, f"Invalid request: request (5001) exceeds text limit (5000): {ADVICE}"),
     ],
