@@ -122,12 +122,42 @@ for name in ("capsule_marian", "capsule_rnmt", "capsnmt"):
 """
 
 
-def test_importing_the_package_registers_its_models():
-    task = """
+TASK = """
 from transformers.pipelines import PIPELINE_REGISTRY
 print("translation" in PIPELINE_REGISTRY.get_supported_tasks())
 """
-    assert python(f"import hf_capsule_mt\n{REGISTERED}{task}") == "True\n"
+WITHOUT_EXTRAS = """
+import sys
+from capsule_mt.commands import main
+for module in ("datasets", "sacrebleu", "uvicorn"):
+    sys.modules[module] = None  # an import of it fails
+for line in ("train embedded/plain", "evaluate --hypotheses a --references a", "serve a"):
+    sys.argv = ["capsule-mt", *line.split()]
+    try:
+        main()
+    except SystemExit as stopped:
+        print(stopped.code)
+"""
+
+
+@pytest.fixture(scope="module")
+def lines_of_a_process():
+    """What a process prints that imports the package, and then runs commands without the modules of extras."""
+    return python(f"import hf_capsule_mt\n{REGISTERED}{TASK}{WITHOUT_EXTRAS}").splitlines()
+
+
+def test_importing_the_package_registers_its_models(lines_of_a_process):
+    assert lines_of_a_process[0] == "True"
+
+
+def test_a_missing_extra_is_one_sentence(lines_of_a_process):
+    assert lines_of_a_process[1:] == [
+        "capsule-mt train: datasets is not installed; it comes with the extra `train`: "
+        'pip install ./capsule_mt ".[train]" in a clone',
+        "capsule-mt evaluate: sacrebleu is not installed; it comes with the extra `eval`: "
+        'pip install ./capsule_mt ".[eval]" in a clone',
+        'capsule-mt serve: uvicorn is not installed: pip install "./capsule_mt[serve]" in a clone',
+    ]
 
 
 @pytest.mark.slow
@@ -199,31 +229,6 @@ def test_an_option_of_another_program_gets_advice(program, option):
 def test_a_batch_size_of_another_program_gets_advice(program, option):
     complaint = program("translate", "en-pt", "a.txt", option, "16")[2]
     assert f"unrecognized arguments: {option} 16; write `--batch-tokens N`, a number of tokens\n" in complaint
-
-
-# ---- extras
-
-
-def test_a_missing_extra_is_one_sentence():
-    code = """
-import sys
-from capsule_mt.commands import main
-for module in ("datasets", "sacrebleu", "uvicorn"):
-    sys.modules[module] = None  # an import of it fails
-for line in ("train embedded/plain", "evaluate --hypotheses a --references a", "serve a"):
-    sys.argv = ["capsule-mt", *line.split()]
-    try:
-        main()
-    except SystemExit as stopped:
-        print(stopped.code)
-"""
-    assert python(code).splitlines() == [
-        "capsule-mt train: datasets is not installed; it comes with the extra `train`: "
-        'pip install ./capsule_mt ".[train]" in a clone',
-        "capsule-mt evaluate: sacrebleu is not installed; it comes with the extra `eval`: "
-        'pip install ./capsule_mt ".[eval]" in a clone',
-        'capsule-mt serve: uvicorn is not installed: pip install "./capsule_mt[serve]" in a clone',
-    ]
 
 
 # ---- commands

@@ -63,6 +63,7 @@ def exported(tmp_path_factory):
     return export(model.eval(), tokenizer, tmp_path_factory.mktemp("export"))
 
 
+@pytest.mark.slow
 def test_without_the_package(exported, tmp_path):
     texts = run_without_the_package(
         """

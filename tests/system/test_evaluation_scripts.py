@@ -78,14 +78,13 @@ def test_analyze(pictures, command, tmp_path):
     pictures = {path.name for path in Path("out").glob("*.png")}
     assert {"model-decoder.layer_aggregation.png", "model-encoder.layers.0.self_attn.png"} <= (pictures)
     save_tiny_checkpoint(tmp_path / "guided", guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
-    command("analyze guided --sources test.en --targets test.de --sentences 10 --output out/guided")
+    printed = command("analyze guided --sources test.en --targets test.de --show 40 --output out/guided")
+    assert "Analysing the first" not in printed
     numbers = json.loads(Path("out/guided.json").read_text())
     assert set(numbers["overlap_rates"]) == {"past", "future"}
     assert {entry["offset"] for entry in numbers["around_the_step"]} <= set(range(-3, 4))
     drawn = {path.name for path in Path("out").glob("guided*.png")}
     assert drawn == {"guided-past-future.png"}
-    printed = command("analyze guided --sources test.en --targets test.de --show 40 --output out/guided")
-    assert "Analysing the first" not in printed
     with pytest.raises(SystemExit, match=r"--show 41: test\.en has 40 sentences"):
         command("analyze guided --sources test.en --targets test.de --show 41 --output out/guided")
 

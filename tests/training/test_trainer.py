@@ -463,12 +463,13 @@ def train_together(folder, name, processes, is_sharded, checkpointing, die_at=No
     ("name", "is_sharded", "checkpointing"),
     [
         ("marian", False, {}),
-        pytest.param("marian", True, {}, marks=pytest.mark.slow),
-        pytest.param("marian", True, {CHECKPOINTING: True}, marks=pytest.mark.slow),
-        pytest.param("marian", True, {"fsdp_config": {"activation_checkpointing": True}}, marks=pytest.mark.slow),
-        pytest.param("rnmt", True, {CHECKPOINTING: True}, marks=pytest.mark.slow),
+        ("marian", True, {}),
+        ("marian", True, {CHECKPOINTING: True}),
+        ("marian", True, {"fsdp_config": {"activation_checkpointing": True}}),
+        ("rnmt", True, {CHECKPOINTING: True}),
     ],
 )
+@pytest.mark.slow
 def test_two_processes_are_one_with_the_same_global_batch(tmp_path, name, is_sharded, checkpointing):
     """With DDP, and with FSDP2: training, generation in between, checkpoints, a kill and the end.
 

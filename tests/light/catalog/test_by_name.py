@@ -220,7 +220,7 @@ def test_calibrating_by_name(keep, call, monkeypatch, tmp_path):
         "".join(" ".join(TRANSLATION[word] for word in text.split()) + "\n" for text in texts)
     )
     monkeypatch.setattr(calibrating, "MIN_AREA", 0.0)
-    options = ("--method", "attention", "verified", "--sentences", "20")
+    options = ("--method", "attention", "verified", "--sentences", "6")
     call(calibrate, "pt-en", tmp_path / "pt", *options[:2], *options[3:])  # its own translations are the references
     _, printed, _ = call(calibrate, "en-pt", tmp_path / "en", tmp_path / "pt", "--reverse", "pt-en", *options)
     assert printed.splitlines()[-1] == f"{cache_folder() / 'mozilla' / 'en-pt' / 'config.json'}: {FIELD}"
@@ -242,7 +242,7 @@ def test_calibrating_again_without_naming_the_reverse(keep, call, monkeypatch, t
     keep("pt-en", TARGET, SOURCE)
     texts = sentences(60, seed=5)
     (tmp_path / "en").write_text("".join(f"{text}\n" for text in texts))
-    arguments = ("en-pt", tmp_path / "en", "--sentences", "20")
+    arguments = ("en-pt", tmp_path / "en", "--sentences", "6")
 
     def methods_calibrated():
         return {"attention", "verified", "deletion"} & set(Translator.from_pretrained("en-pt").loaded.calibration)
