@@ -7,11 +7,13 @@ prefixes and participles close the clause, numbers are read from the units up, a
 agree. The sentences are well-formed and often absurd.
 """
 
+import argparse
 import gzip
 import itertools
 import random
 from collections.abc import Iterator
 
+from capsule_mt.commands.console import HelpFormatter
 from hf_capsule_mt.data.embedded_corpus import FILE
 from lab.embedded_grammar import (
     DER,
@@ -172,6 +174,7 @@ def corpus_text() -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter).parse_args()
     FILE.write_bytes(gzip.compress(corpus_text().encode(), mtime=0))
     print(FILE)
 

@@ -176,7 +176,8 @@ def refuse_unknown(options: Iterable[str], names: Collection[str] = NAMES) -> No
             elif name in LOADING_ADVICE:
                 hint = LOADING_ADVICE[name]
             else:
-                hint = nearest(name, {*names, *TranslationOptions._fields[:-1]}) or f"it takes {', '.join(BY_NAME)}"
+                known = {*names, *TranslationOptions._fields[:-1], *LOADING_ADVICE}
+                hint = nearest(name, known) or f"it takes {', '.join(BY_NAME)}"
             raise ValueError(f"`{name}` is not an option of this translator: {hint}")
 
 

@@ -276,6 +276,7 @@ def test_what_is_refused():
         ("n_best", "did you mean `num_return_sequences`"),
         ("use_vmap", "load with `shortlist=True`"),
         ("glossary", "pass it to `from_pretrained`"),
+        ("glosary", "did you mean `glossary`"),
         ("no_repeat_ngram", "did you mean `no_repeat_ngram_size`"),
         ("split_sentence", "did you mean `split_sentences`"),
         ("generate_kwargs", "it takes num_beams, num_return_sequences"),
