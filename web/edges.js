@@ -2,26 +2,22 @@
 // and the translation gets the edges of the source back. It follows text/edges.py.
 
 import { CASED_WORD } from "./casing.js";
-import { BRACKETS, LAST_WITHOUT_JOINERS, MIN_WORDS, PATTERNS, QUOTES } from "./interface.js";
+import { ENCLOSING, LAST_WITHOUT_JOINERS, MIN_WORDS, PATTERNS } from "./interface.js";
 import { isAlphanumeric, lastOf } from "./words.js";
 
+const APOSTROPHE = new RegExp(PATTERNS.APOSTROPHE, "gu");
 const FINAL_MARK = new RegExp(PATTERNS.FINAL_MARK, "u");
 
-/** Return the span inside the brackets that enclose a sentence whole, up to a full stop: see edges.py. */
-export function withoutBrackets(text, span) {
-  let [start, end] = span;
-  if (text[end - 1] === ".") end--;
-  while (end - start > 2 && text[end - 1] === BRACKETS[text[start]]) {
-    const inner = text.slice(start + 1, end - 1);
+/** Return the span inside the brackets and quotes that enclose a sentence whole, or after a quote that it leaves open: see edges.py. */
+export function withoutEnclosing(text, [sentenceStart, sentenceEnd]) {
+  const first = sentenceStart + (text.slice(sentenceStart, sentenceEnd).lastIndexOf('"') === 0);
+  let [start, end] = [first, sentenceEnd - (text[sentenceEnd - 1] === ".")];
+  while (end - start > 2 && text[end - 1] === ENCLOSING[text[start]]) {
+    const inner = text.slice(start + 1, end - 1).replace(APOSTROPHE, "");
     if (inner.includes(text[start]) || inner.includes(text[end - 1]) || !/\p{L}/u.test(inner)) break;
     [start, end] = [start + 1, end - 1];
   }
-  return start > span[0] ? [start, end] : span;
-}
-
-/** Whether two marks are a pair of typographic quotes, and the text between them has neither. */
-export function isAround(opening, closing, inner) {
-  return closing !== "" && (QUOTES[opening] ?? "").includes(closing) && !inner.includes(opening) && !inner.includes(closing);
+  return [start, start > first ? end : sentenceEnd];
 }
 
 /** Whether a sentence in Latin, Greek or Cyrillic letters ends with a letter or a digit, and is not a label. */

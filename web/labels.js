@@ -11,9 +11,8 @@ import { firstOf, folded, isUpper } from "./words.js";
 const LABEL = new RegExp(`^${PATTERNS.LABEL}`, "u");
 const [LABEL_END, FIRST_LETTER] = [PATTERNS.LABEL_END, PATTERNS.FIRST_LETTER].map((pattern) => new RegExp(pattern, "u"));
 
-/** Return the span of a label: the only word of a line, as in a menu; marks and quotes may be beside it. Else null. */
+/** Return the span of a label: the only word of a line, as in a menu; a mark may follow it. Else null. */
 export function labelIn(text, [start, end]) {
-  if (end - start > 2 && /["']/.test(text[start]) && text[start] === text[end - 1]) return labelIn(text, [start + 1, end - 1]);
   const match = LABEL.exec(text.slice(start, Math.min(end, start + MAX_LABEL)));
   if (!match || match[0].length < end - start) return null;
   const prefix = text.slice(text.slice(0, start).lastIndexOf("\n") + 1, start);

@@ -1,7 +1,7 @@
 // Texts, the pieces they are translated in, and how translations are joined. It follows text/segments.py.
 
 import { inSentenceCase, withoutEmphasis } from "./casing.js";
-import { isAround, lacksFullStop, markOf, withoutBrackets } from "./edges.js";
+import { lacksFullStop, markOf, withoutEnclosing } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./typography.js";
 import { BLOCK_BREAK, MAX_WORD, PATTERNS } from "./interface.js";
 import { ITEMS, itemsOf, TAGS, withItems, withoutCopiedEdges } from "./keeping.js";
@@ -75,7 +75,7 @@ export class Segmenter {
     const parsed = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const cuts = gluedCuts(source);
     for (const sentence of cutAt(cuts, this.#sentences(source, splits, isForced))) {
-      const inner = copies ? innerSentence(text, source, withoutCopiedEdges(source.text, sentence, this.rules.has_ordinals)) : sentence;
+      const inner = copies ? withoutEnclosing(source.text, withoutCopiedEdges(source.text, sentence, this.rules.has_ordinals)) : sentence;
       const label = copies ? labelIn(source.text, inner) : null;
       const span = label ?? inner;
       if (span[0] === span[1]) continue;
@@ -251,15 +251,6 @@ function converted(text, forms, isConverted) {
     return number.replace(/\D/g, () => targetSigns[+(!--left && hasDecimals)]);
   });
   return withItems(text, change, (item) => (/^\d[^{]*$/.test(item) ? change(item) : item));
-}
-
-/** Return a sentence without brackets and typographic quotes around it, which a model would change. */
-function innerSentence(text, source, sentence) {
-  const [start, end] = withoutBrackets(source.text, sentence);
-  if (end - start < 3 || !"'\"".includes(source.text[start])) return [start, end];
-  const [first, last] = [[start, start + 1], [end - 1, end]].map((span) => source.userSpan(span));
-  const [opening, inner, closing] = [first, [first[1], last[0]], last].map((span) => text.slice(...span));
-  return isAround(opening, closing, inner) ? [start + 1, end - 1] : [start, end];
 }
 
 /** Return the offsets between a placeholder and a letter: a sentence ends or begins there, as in "{0}Welcome". */

@@ -9,10 +9,11 @@ import re
 from capsule_mt.text.capitals import capital
 from capsule_mt.text.casing import CASED_WORD, LANGUAGE_TOKEN
 from capsule_mt.text.copying import lacks_words
-from capsule_mt.text.normal import LAST_WITHOUT_JOINERS, QUOTES
+from capsule_mt.text.normal import LAST_WITHOUT_JOINERS
 from capsule_mt.text.sentences import Span
 
-BRACKETS = {"(": ")", "[": "]"}
+ENCLOSING = {"(": ")", "[": "]", '"': '"', "'": "'"}  # quotes are straight in the normal form
+APOSTROPHE = r"(?<=[^\W\d_])'(?=[^\W\d_])"
 _DOTS = ".\u2026"  # an ellipsis is \u2026, or two or more of these
 _CLOSING = "\"'\u201d\u2019\xbb)\\]"
 _CLOSING_MARKS, _FINAL_MARKS = _CLOSING.replace("\\", ""), f"{_DOTS}!?"
@@ -39,23 +40,20 @@ def marks_at_end(text: str) -> re.Match[str] | None:
     return re.search(MARKS_AT_END, text) if may_match else None
 
 
-def without_brackets(text: str, sentence: Span) -> Span:
-    """Return the span inside the brackets that enclose a sentence whole, if it has letters and no inner brackets.
+def without_enclosing(text: str, sentence: Span) -> Span:
+    """Return the span inside the brackets and quotes that enclose a sentence whole, if it has letters.
 
-    A full stop may follow the closing bracket.
+    A full stop may follow the closing mark; inside are no further marks of the same kind. An opening quote that only
+    another sentence closes is left out, too.
     """
-    start, end = sentence.start, sentence.end - text.endswith(".", *sentence)
-    while end - start > 2 and text[end - 1] == BRACKETS.get(text[start]):
-        inner = text[start + 1 : end - 1]
+    first = sentence.start + (text.rfind('"', *sentence) == sentence.start)
+    start, end = first, sentence.end - text.endswith(".", *sentence)
+    while end - start > 2 and text[end - 1] == ENCLOSING.get(text[start]):
+        inner = re.sub(APOSTROPHE, "", text[start + 1 : end - 1])
         if text[start] in inner or text[end - 1] in inner or not any(map(str.isalpha, inner)):
             break
         start, end = start + 1, end - 1
-    return Span(start, end) if start > sentence.start else sentence
-
-
-def is_around(opening: str, closing: str, inner: str) -> bool:
-    """Whether two marks are a pair of typographic quotes, and the text between them has neither."""
-    return closing != "" and closing in QUOTES.get(opening, "") and not {opening, closing} & set(inner)
+    return Span(start, end if start > first else sentence.end)
 
 
 def lacks_full_stop(sentence: str) -> bool:
@@ -67,11 +65,9 @@ def lacks_full_stop(sentence: str) -> bool:
 def label_in(text: str, sentence: Span) -> Span | None:
     """Return the span of a label: the only word of a line, as in a menu.
 
-    A colon, a semicolon, a comma or an ellipsis may follow it, and straight quotes may be around it.
+    A colon, a semicolon, a comma or an ellipsis may follow it.
     """
     start = sentence.start
-    if sentence.end - start > 2 and text[start] in "\"'" and text[start] == text[sentence.end - 1]:
-        return label_in(text, Span(start + 1, sentence.end - 1))
     match = LABEL.match(text, start, min(sentence.end, start + MAX_LABEL))
     if match is None or match.end() < sentence.end:
         return None

@@ -53,7 +53,6 @@ COMPATIBLE = (
 _PLAIN_READ = "\xaa\xba\u2080-\u209c\u2100-\u218b\u3300-\u33ff"
 _IN_WORD = rf"[\w{_PLAIN_READ}]"
 PLAIN_READ_WORD = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*[{_PLAIN_READ}]{_IN_WORD}*")
-QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u00bb": "\u00ab", "\u2018": "\u2019"}
 WORD = re.compile(r"[^\W\d_]+")
 # TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
 # guillemet for an arrow, as in "Home \xbb Products", unless the text has an opening one

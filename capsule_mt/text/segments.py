@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from capsule_mt.messages import shown, warn, warn_once, with_unit
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case, without_emphasis
 from capsule_mt.text.copying import without_copied_edges
-from capsule_mt.text.edges import is_around, label_in, lacks_full_stop, mark_of, marks_at_end, without_brackets
+from capsule_mt.text.edges import label_in, lacks_full_stop, mark_of, marks_at_end, without_enclosing
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.numerals import number_forms, with_grouping, with_target_signs
@@ -174,7 +174,7 @@ class Segmenter(NamedTuple):
             sentence = Span(start + token_end, end)
             if self.copies:
                 inner = without_copied_edges(source.text, sentence, rules.has_ordinals)
-                sentence = _inner_sentence(document.text, source, inner)
+                sentence = without_enclosing(source.text, inner)
             label = label_in(source.text, sentence) if self.copies else None
             sentence = label or sentence
             if sentence.start == sentence.end:
@@ -452,18 +452,6 @@ def _merged(words: Sequence[SourceWord]) -> list[SourceWord]:
         else:
             merged.append(word)
     return merged
-
-
-def _inner_sentence(text: str, source: Masked, sentence: Span) -> Span:
-    """Return a sentence without brackets and typographic quotes around it, which a model would change."""
-    sentence = without_brackets(source.text, sentence)
-    if sentence.end - sentence.start < 3 or source.text[sentence.start] not in "'\"":
-        return sentence
-    inner = Span(sentence.start + 1, sentence.end - 1)
-    first = source.user_span(Span(sentence.start, inner.start))
-    last = source.user_span(Span(inner.end, sentence.end))
-    opening, closing = text[slice(*first)], text[slice(*last)]
-    return inner if is_around(opening, closing, text[first.end : last.start]) else sentence
 
 
 def _glued_cuts(source: Masked) -> set[int]:

@@ -8,7 +8,7 @@ import { linksOf, numberedLinks, restoredLinks } from "./alignment.js";
 import { inSentenceCase, restoredCase, withCapitals, withEmphasis, withoutCapitals, withoutEmphasis } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
-import { withEnding } from "./edges.js";
+import { withEnding, withoutEnclosing } from "./edges.js";
 import { withEntities, withoutEntities } from "./entities.js";
 import { colonOfLabel, separatorWithQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
 import { itemsOf, withoutCopiedEdges } from "./keeping.js";
@@ -257,7 +257,7 @@ answers.labels = {
     const word = text.indexOf(label ?? text.split(" ", 1)[0]);
     const start = /["']/.test(text[word - 1]) ? word - 1 : word;
     const end = start + /^[^ \n]*/.exec(text.slice(start))[0].length;
-    const span = labelIn(text, [start, end]);
+    const span = labelIn(text, withoutEnclosing(text, [start, end]));
     return { text, label: span && text.slice(...span) };
   }),
   forms: labels.forms.map(({ text }) => ({ text, forms: segmenter.document(text).pieces[0].forms.map((form) => form.text) })),
