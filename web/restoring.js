@@ -194,7 +194,7 @@ class Layout {
       ? isAlphanumeric(lastOf(tag ? preceding : item)) && isAlphanumeric(lastOf(this.text.slice(0, offset)))
       : this.partners.has(tag) || !isSpace(lastOf(preceding)) || !isSpace(firstOf(following));
     if (isGlued) return item;
-    const startsWord = this.words.some(({ start }, index) => start === offset && !(isSign && this.isMark[index]));
+    const startsWord = /^ [^\p{L}\p{N}][\p{L}\p{N}]/u.test(this.text.slice(offset - 1)) || this.words.some(({ start }, index) => start === offset && !(isSign && this.isMark[index]));
     return startsWord ? `${item} ` : ` ${item}`;
   }
 }

@@ -107,10 +107,11 @@ EMOJI = (
     "\U000e0020-\U000e007f]"
 )
 # bullets, "3)" and "a)", checkboxes, a dash before a word with a capital, as in a dialogue; times as in "[12:30]",
-# "[...]", "> >", numbers of sections, an ellipsis before a word with a capital
+# "[...]", "> >", numbers of sections, an ellipsis or @users before a word with a capital
 LIST_MARK = (
     r"(?:(?:>\s+)*[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
     r"|\[[ xX]\]\s+|[-\u2013\u2014](?=[A-Z\xc0-\xde][a-z\xdf-\xff])|(?:\.\.\.|\u2026)\s?(?=[A-Z\xc0-\xde])"
+    r"|(?:@\w+[,:]?\s+)+(?=[\"'(]?[A-Z\xc0-\xde])"
     r"|(?:\[\d\d?:\d\d(?::\d\d)?\]|\d\d?:\d\d\s+[-\u2013\u2014]|\[(?:\.\.\.|\u2026)\]"
     r"|(?:\d{1,3}\.){2,3}\d{1,3}(?=\s+[A-Z\xc0-\xde]))\s+"
 )

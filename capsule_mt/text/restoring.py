@@ -215,10 +215,11 @@ class Layout:
         item, parts = self.source.parts[tag][0], self.source.parts[max(0, tag - 1) : tag + 2]
         texts = [part for part, _ in parts]
         if cast(Item, item).kind in ("emoji", SIGN):
-            word_starts = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
             if texts[0][-1:].isalnum() and offset and self.text[offset - 1].isalnum():  # as in "Windows\xae"
                 return item
-            return f"{item} " if offset in word_starts else f" {item}"
+            starts = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
+            is_before_word = offset in starts or re.compile(r" [\W_][^\W_]").match(self.text, offset - 1) is not None
+            return f"{item} " if is_before_word else f" {item}"
         if tag in self.partners or len(texts) < 3 or not (texts[0][-1:].isspace() and texts[2][:1].isspace()):
             return item
         return f"{item} " if any(offset == word.start for word in self.words) else f" {item}"
