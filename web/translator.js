@@ -7,7 +7,7 @@ import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js
 import { withEnding } from "./edges.js";
 import { Engine, readBytes } from "./engine.js";
 import { withEntities } from "./entities.js";
-import { typographicQuotesOf, withFrenchSpaces, withQuotes } from "./typography.js";
+import { typographicQuotesOf, withEscapedQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
 import { OPTIONS } from "./interface.js";
 import { asLabel, mostFrequent } from "./labels.js";
 import { withoutTags } from "./masked.js";
@@ -199,7 +199,7 @@ export class Translator {
     const quoted = withQuotes(ended, typographicQuotesOf(source), quotes);
     const spaced = copies && spaces ? withFrenchSpaces(quoted, spaces) : quoted;
     const cased = restoredCase(spaced, sourceCase, this.segmenter.vocabulary, dotlessI);
-    return withEntities(withSourceCharacters(cased, source.userText), source.userText);
+    return [withEscapedQuotes, withSourceCharacters, withEntities].reduce((written, change) => change(written, source.userText), cased);
   }
 
   /** Return how strongly each token of a translation aligns with each token of its source [T][S]: see aligning.py. */

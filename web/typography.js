@@ -43,6 +43,14 @@ export function withQuotes(translation, sourceQuotes, languageQuotes) {
   return output + translation.slice(end);
 }
 
+/** Return a translation with a backslash before straight quotes of a kind if all of its source's have one. */
+export function withEscapedQuotes(translation, source) {
+  return [..."'\""].reduce((text, quote) => {
+    const parts = source.split(quote).slice(0, -1);
+    return parts.length && parts.every((part) => part.endsWith("\\")) ? text.replace(new RegExp(`(?<!\\\\)${quote}`, "g"), `\\${quote}`) : text;
+  }, translation);
+}
+
 /** Return the text between two sentences, with a language's quotes where quotes touch a sentence. */
 export function separatorWithQuotes(separator, languageQuotes, isFirst, isLast) {
   if (!isFirst && isTypographic(separator.slice(0, 1))) {

@@ -55,15 +55,16 @@ _IN_WORD = rf"[\w{_PLAIN_READ}]"
 PLAIN_READ_WORD = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*[{_PLAIN_READ}]{_IN_WORD}*")
 WORD = re.compile(r"[^\W\d_]+")
 # TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
-# guillemet for an arrow, as in "Home \xbb Products", unless the text has an opening one
+# guillemet for an arrow, as in "Home \xbb Products", unless the text has an opening one; the backslash of "it\'s"
 SEQUENCES = (  # compiled at its first use, as most texts have none
     r"(?P<quote>(?<![\w'`])(?:''|``)(?=[^\s'`])|(?<=[^\s'`\d])''(?![\w']))"
     r"|(?:(?<=[\w)\]\"'\u201d\u2019\xbb%]) (?=[,.](?:\s|\Z)))"
     r"|(?P<inner>(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb))"
     r"|(?P<dash>(?<=\s)--(?=\s)|(?<=[^\W\d_])--(?=[^\W\d_]))"
     r"|(?P<arrow>(?<=\w )[\xbb\u203a](?= \w))"
+    r"|\\(?=[\"'])"
 )
-IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "\u203a", "--")  # `SEQUENCES` matches only around these
+IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "\u203a", "--", "\\")  # `SEQUENCES` matches only around these
 SENTENCE_START = re.compile(r"(?:^|[.!?\u2026]\s)\W*\Z")  # in the text before the first word of a sentence
 MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
 Answer = TypeVar("Answer")

@@ -16,6 +16,7 @@ from capsule_mt.text.typography import (
     has_french_spaces,
     quotes_of,
     typographic_quotes_of,
+    with_escaped_quotes,
     with_french_spaces,
     with_quotes,
 )
@@ -109,7 +110,8 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer), tgt_lang)
     if piece.source is None:
         return text
-    return with_entities(with_source_characters(text, piece.source.user_text), piece.source.user_text)
+    user_text = piece.source.user_text
+    return with_entities(with_source_characters(with_escaped_quotes(text, user_text), user_text), user_text)
 
 
 def links_between(

@@ -9,6 +9,7 @@ from capsule_mt.text.typography import (
     has_french_spaces,
     quotes_of,
     separator_with_quotes,
+    with_escaped_quotes,
     with_french_spaces,
     with_quotes,
 )
@@ -63,6 +64,11 @@ def test_quotes(text, language, translation):
 @pytest.mark.parametrize("case", vectors("typography")["quotes"], ids=repr)
 def test_what_is_not_certain_is_as_in_the_source(case):
     assert with_quotes(case["translation"], case["quotes"], quotes_of(case["language"])) == case["restored"]
+
+
+@pytest.mark.parametrize("case", vectors("typography")["escaped"], ids=repr)
+def test_escaped_quotes(case):
+    assert with_escaped_quotes(case["translation"], case["source"]) == case["written"]
 
 
 @pytest.mark.parametrize("case", vectors("typography")["separators"], ids=repr)

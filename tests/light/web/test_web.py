@@ -215,7 +215,7 @@ def of_vectors(run_beside_modules):
     rules = {str(code): sentence_rules(code) for code in languages}
     pairs = [case["languages"] for case in vectors("checks")["cases"]]
     words = {",".join(code or "" for code in pair): words_of_checks(*pair) for pair in pairs}
-    languages = dotless_i | {case["language"] for cases in vectors("typography").values() for case in cases}
+    languages = dotless_i | {case.get("language") for cases in vectors("typography").values() for case in cases}
     typography = {str(code): typography_of(code) for code in languages}
     value = {"rules": rules, "words_of_checks": words, "typography": typography, "entities": ENTITIES}
     return run_beside_modules("vectors", value, VECTORS, MARKS_OF_PAGE)

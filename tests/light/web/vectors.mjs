@@ -10,7 +10,7 @@ import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
 import { withEnding, withoutEnclosing } from "./edges.js";
 import { withEntities, withoutEntities } from "./entities.js";
-import { colonOfLabel, separatorWithQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
+import { colonOfLabel, separatorWithQuotes, withEscapedQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
 import { itemsOf, withoutCopiedEdges } from "./keeping.js";
 import { asLabel, labelIn, mostFrequent } from "./labels.js";
 import { masked, withoutTags } from "./masked.js";
@@ -76,6 +76,7 @@ const typographyOf = ({ language }) => typography[String(language ?? "None")];
 answers.typography = {
   quotes: ofTypography.quotes.map((example) => (
     { ...example, restored: withQuotes(example.translation, [...example.quotes], typographyOf(example).quotes) })),
+  escaped: ofTypography.escaped.map((example) => ({ ...example, written: withEscapedQuotes(example.translation, example.source) })),
   spaces: ofTypography.spaces.map((example) => ({ ...example, spaced: withFrenchSpaces(example.translation, typographyOf(example).spaces) })),
   colons: ofTypography.colons.map((example) => ({ ...example, written: colonOfLabel(example.separator, typographyOf(example).colon) })),
   separators: ofTypography.separators.map((example) => (
