@@ -3,6 +3,7 @@
 
 import { AROUND_ITEMS, ARROWS, ARROW_STAND_IN, BLOCK_BREAK, EMPHASIS_TAGS, MAX_NUMBER, MAX_ROUNDS, PATTERNS, STAND_INS } from "./interface.js";
 import { itemsOf, TAGS } from "./keeping.js";
+import { lastUpTo } from "./words.js";
 
 const BLOCK_TAG = new RegExp(`^(?:${PATTERNS.BLOCK_TAG})`, "iu");
 const TAG_NAME = new RegExp(`^${PATTERNS.TAG_NAME}`, "u");
@@ -16,17 +17,6 @@ const NUMBER_PLACEHOLDER = new RegExp(`^(?:${PATTERNS.NUMBER_PLACEHOLDER})$`, "u
 const isNumberPlaceholder = ({ text, kind }) => kind === "placeholders" && NUMBER_PLACEHOLDER.test(text);
 const isTag = ({ kind }) => TAG_KINDS.includes(kind);
 export const overlaps = (span, spans) => spans.some(({ start, end }) => span.start < end && start < span.end);
-
-/** Return the index of the last of ascending numbers that is not above a limit, or -1. */
-function lastUpTo(numbers, limit) {
-  let [low, high] = [0, numbers.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (numbers[middle] <= limit) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
-}
 
 /** Return the index of each start tag's end tag among parts, and the reverse; empty if elements overlap. */
 export function partnersOf(parts) {

@@ -6,6 +6,7 @@ import { entitiesOf } from "./entities.js";
 import {
   BETWEEN_LETTERS, FIRST_RANK, INVISIBLE, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, PATTERNS, PLAIN, WORD_REACH,
 } from "./interface.js";
+import { lastUpTo } from "./words.js";
 
 const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
 const COMPATIBLE = new RegExp(PATTERNS.COMPATIBLE, "gu");
@@ -20,7 +21,7 @@ const [MAX_ANSWERS, MAX_CACHED_LENGTH] = [20000, 64]; // answers in a cache, and
 export class NormalForm {
   /** `spans`: for each character of the form, the span of the user's text that it stands for; null if both are the same. */
   constructor(source, text = source, spans = null) {
-    [this.source, this.text, this.spans] = [source, text, spans];
+    [this.source, this.text, this.spans, this.starts] = [source, text, spans, spans?.map(([start]) => start)];
   }
 
   /** Return the span of the user's text behind a span of the form. */
@@ -33,14 +34,7 @@ export class NormalForm {
 
   /** Map an offset in the user's text to one in the form; that of a dropped character, to the next character. */
   offset(sourceOffset) {
-    if (!this.spans) return sourceOffset;
-    let [low, high] = [0, this.spans.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.spans[middle][0] < sourceOffset) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return this.spans ? lastUpTo(this.starts, sourceOffset - 1) + 1 : sourceOffset;
   }
 
   /** Return what the user wrote there, without invisible characters. */

@@ -58,3 +58,14 @@ export function withSpace(text, addition) {
   // unlike a superscript, the first character may begin a word; unlike the escape "\n", the last one may end one
   return isAlphanumeric(lastOf(text)) && text.at(-2) !== "\\" && /^[\p{L}\p{Nd}]/u.test(addition) && !runsOn(text, addition) ? `${text} ${addition}` : text + addition;
 }
+
+/** Return the index of the last of ascending numbers that is not above a limit, or -1. */
+export function lastUpTo(numbers, limit) {
+  let [low, high] = [0, numbers.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= limit) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
