@@ -134,11 +134,11 @@ export class Vocabulary {
   #sequences(source) {
     const sequences = new Map(entitiesOf(source).map(([start, end, character]) =>
       [start, { end, form: this.#formOf(source, start, end, character) }]));
-    for (const { 0: { length }, index, groups: { quote, inner, dash, arrow } } of source.matchAll(SEQUENCES)) {
+    for (const { 0: { length }, index, groups: { quote, inner, dash, arrow, comma } } of source.matchAll(SEQUENCES)) {
       // the model knows guillemets, or arrows; German »quotes« do not have spaces inside
       if (inner && (!/^[^»]*«/.test(source) || this.covers("«"))) continue;
       if (arrow && (/[«‹]/.test(source) || this.covers("→"))) continue;
-      const form = quote ? '"' : arrow ? "→" : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
+      const form = quote ? '"' : arrow ? "→" : comma ? ", " : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
       sequences.set(index, { end: index + length, form });
     }
     return sequences;

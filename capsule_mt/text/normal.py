@@ -54,6 +54,8 @@ _PLAIN_READ = "\xaa\xba\u2080-\u209c\u2100-\u218b\u3300-\u33ff"
 _IN_WORD = rf"[\w{_PLAIN_READ}]"
 PLAIN_READ_WORD = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*[{_PLAIN_READ}]{_IN_WORD}*")
 WORD = re.compile(r"[^\W\d_]+")
+# a comma first, so that a search is fast; Chinese has no space after one
+GLUED_COMMA = r",(?<=[A-Za-z\xc0-\u052f]{2},)(?=[A-Za-z\xc0-\u052f]{2})"
 # TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
 # guillemet for an arrow, as in "Home \xbb Products", unless the text has an opening one; the backslash of "it\'s"
 SEQUENCES = (  # compiled at its first use, as most texts have none
@@ -62,9 +64,10 @@ SEQUENCES = (  # compiled at its first use, as most texts have none
     r"|(?P<inner>(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb))"
     r"|(?P<dash>(?<=\s)--(?=\s)|(?<=[^\W\d_])--(?=[^\W\d_]))"
     r"|(?P<arrow>(?<=\w )[\xbb\u203a](?= \w))"
-    r"|\\(?=[\"'])"
+    rf"|\\(?=[\"'])|(?P<comma>{GLUED_COMMA})"
 )
-IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "\u203a", "--", "\\")  # `SEQUENCES` matches only around these
+# `SEQUENCES` matches only around these, or at a `GLUED_COMMA`
+IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "\u203a", "--", "\\")
 SENTENCE_START = re.compile(r"(?:^|[.!?\u2026]\s)\W*\Z")  # in the text before the first word of a sentence
 MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
 Answer = TypeVar("Answer")
@@ -195,6 +198,7 @@ class Vocabulary:
             is_composed
             and not has_entities(source)
             and not any(part in source for part in IN_SEQUENCES)
+            and not ("," in source and re.search(GLUED_COMMA, source))
             and (BACKTICK not in source if is_ascii else self._unchanged.issuperset(source))
         ):
             return NormalForm(source)
@@ -229,7 +233,7 @@ class Vocabulary:
                 continue
             is_in_word = source[match.start() - 1 : match.start()].isalpha()
             dash = " - " if is_in_word else "-"
-            form = {"quote": '"', "dash": dash, "arrow": RIGHT_ARROW}.get(str(match.lastgroup), "")
+            form = {"quote": '"', "dash": dash, "arrow": RIGHT_ARROW, "comma": ", "}.get(str(match.lastgroup), "")
             forms[Span(*match.span())] = form
         return forms
 
