@@ -55,7 +55,7 @@ _IN_WORD = rf"[\w{_PLAIN_READ}]"
 PLAIN_READ_WORD = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*[{_PLAIN_READ}]{_IN_WORD}*")
 WORD = re.compile(r"[^\W\d_]+")
 # a comma first, so that a search is fast; Chinese has no space after one
-GLUED_COMMA = r",(?<=[A-Za-z\xc0-\u052f]{2},)(?=[A-Za-z\xc0-\u052f]{2})"
+GLUED_COMMA = r",(?<=[A-Za-z\xc0-\u052f]{2},)(?=[A-Za-z\xc0-\u052f])"
 # TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
 # guillemet for an arrow, as in "Home \xbb Products", unless the text has an opening one; the backslash of "it\'s"
 SEQUENCES = (  # compiled at its first use, as most texts have none
