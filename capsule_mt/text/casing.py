@@ -46,6 +46,7 @@ MAX_MARGIN_OF_WORDS = -5.0
 # vocabulary lacks; of FLORES' and Tatoeba's 80 abbreviations, it takes one
 MAX_MARGIN_OF_EMPHASIS, MIN_EMPHASISED_UNKNOWN = -8.5, 6
 _CAPITAL = r"[^\W\d_a-z\xdf-\xff]"
+LONG_LOWERCASE_WORD = re.compile(rf" [a-z]{{{MAX_SHORT_WORD + 1},}}[ ,.]")  # a fast check for most of them
 IN_CAPITALS = re.compile(_CAPITAL + _CAPITAL)  # a fast check; "{2}" is slower
 
 
@@ -150,6 +151,8 @@ def _may_have_other_case(line: str) -> bool:
     """Whether a line may have another case than a sentence: a fast answer for most lines."""
     if line.islower() or line.isupper() or may_have_non_words(line):
         return True
+    if LONG_LOWERCASE_WORD.search(line) is not None:
+        return False
     return not any(len(word) > MAX_SHORT_WORD and word[0].isalpha() and word.islower() for word in line.split())
 
 

@@ -80,27 +80,13 @@ BREAK = (
     r"|(?<!\S)\\n(?=[A-Z\xc0-\xde]))"
 )
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}"
+# `NON_WORDS` matches only around these; without "10:30", "and/or" and "5 %", which are frequent
 NON_WORD_SIGNS = (
-    "`",
-    "<",
-    "@",
-    "/",
-    "www.",
-    "{",
-    "%",
-    "#",
-    ":",
-    "_",
-    "$",
-    "[[",
-    "()",
-    "\\",
-    "*",
-    "~~",
-    "m\xb2",
-    "m\xb3",
-)  # `NON_WORDS` matches only around these, or around the next constant
-DRUPAL_NAME = "![a-z_]"
+    r"`|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|m[\xb2\xb3]|[wW]{3}\.|:(?=[A-Za-z_]|//)|!(?=[a-z_])|\$(?=[A-Za-z_])"
+    r"|%(?=[\w(<+#*@%-]|\.[\d*])|/(?<!\S/)|~/|\./"
+)
+# most sentences: Latin, Greek and Cyrillic letters, and marks of which no number consists, and no item but "www."
+ORDINARY = re.compile("[A-Za-z\xc0-\u052f ,.;?'\"-]*")
 # with circled letters and numbers, and the information sign, which tokenizers read as plain ones
 EMOJI = (
     "[\xa9\xae\u2122\u2139\u2460-\u24ff\u3250-\u32bf\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3"
@@ -120,14 +106,21 @@ EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
 
 @lru_cache(maxsize=8)  # several steps look at the same text
+def is_ordinary(text: str) -> bool:
+    """Whether a text surely has no numbers, and no items that are kept: a fast check before the rules about both."""
+    return ORDINARY.fullmatch(text) is not None and not ("ww." in text or "WW." in text)  # "www.a.de"
+
+
+@lru_cache(maxsize=8)
 def may_have_non_words(text: str) -> bool:
     """Whether `NON_WORDS` may match in a text: a fast check before the slow pattern."""
-    return any(sign in text for sign in NON_WORD_SIGNS) or ("!" in text and re.search(DRUPAL_NAME, text) is not None)
+    return not is_ordinary(text) and re.search(NON_WORD_SIGNS, text) is not None
 
 
+@lru_cache(maxsize=8)
 def has_signed_numbers(text: str) -> bool:
     """Whether a text has a sign between two digits, as in "3.5": a fast check before the patterns of such numbers."""
-    return re.search(r"\d\D\d", text) is not None
+    return not is_ordinary(text) and re.search(r"\d\D\d", text) is not None
 
 
 def lacks_words(text: str) -> bool:

@@ -28,6 +28,7 @@ from capsule_mt.text.copying import (
     TAG,
     URL,
     has_signed_numbers,
+    is_ordinary,
     may_have_non_words,
 )
 from capsule_mt.text.normal import NormalForm, Vocabulary
@@ -278,15 +279,16 @@ class Masked:
         self.parts, self.kinds, self.prefix, self.stand_ins = parts, kinds, prefix, stand_ins
         self.normal, self.tried = normal, tried
         self.offsets: Offsets = ()  # of its tokens
-        # each part as the model reads it
-        self.part_texts = [
-            (BLOCK_BREAK if re.match(BLOCK_TAG, part) else "") if is_tag(part) else stand_ins.get(index, part)
-            for index, (part, _) in enumerate(parts)
-        ]
+        kept = [index for index, (part, _) in enumerate(parts) if isinstance(part, Item)]
+        self.tags = [index for index in kept if is_tag(parts[index][0])]
+        self.items = [index for index in kept if not is_tag(parts[index][0])]
+        self.part_texts = [part for part, _ in parts]  # each part as the model reads it
+        for index in self.tags:
+            self.part_texts[index] = BLOCK_BREAK if re.match(BLOCK_TAG, parts[index][0]) else ""
+        for index, stand_in in stand_ins.items():
+            self.part_texts[index] = stand_in
         self.text = "".join(self.part_texts)  # what the model reads
         self.starts = [0, *accumulate(map(len, self.part_texts))]  # offsets of the parts in `text`, and its end
-        self.tags = [index for index, (part, _) in enumerate(parts) if is_tag(part)]
-        self.items = [index for index, (part, _) in enumerate(parts) if is_item(part)]
         self._used_tags: set[int] = set()  # tags that `part` has already returned
 
     @property
@@ -392,6 +394,8 @@ class Masked:
     @property
     def without_items(self) -> str:
         """`text` with a space for each item."""
+        if not self.items:
+            return self.text
         return "".join(
             " " if is_item(part) else text for (part, _), text in zip(self.parts, self.part_texts, strict=True)
         )
@@ -577,18 +581,19 @@ def masked(
     vocabulary: bring what is not kept into its normal form.
     emphasised: words in tags whose translations `casing` puts into capitals.
     """
-    parts = parts_of(text, kinds)
+    strings = parts_of(text, kinds)
     if copies and _may_have_copied_items(text):
         all_kinds = tuple(kind for kind in PATTERNS if kind in kinds or kind in COPIED_KINDS)
         with_copied = parts_of(text, all_kinds)
         if any(isinstance(part, Item) for part in with_copied):
-            parts, kinds = with_copied, all_kinds
+            strings, kinds = with_copied, all_kinds
+    parts = with_spans(strings) or [("", Span(0, 0))]
     if vocabulary is None:
-        return Masked(with_spans(parts) or [("", Span(0, 0))], kinds)
-    items = [(part, span) for part, span in with_spans(parts) if isinstance(part, Item)]
+        return Masked(parts, kinds)
+    items = [(part, span) for part, span in parts if isinstance(part, Item)]
     normal = vocabulary.normal_form(text, [span for _, span in items])
     if normal.text == text and not emphasised:
-        return Masked(with_spans(parts) or [("", Span(0, 0))], kinds, normal=normal)
+        return Masked(parts, kinds, normal=normal)
     for start, end in emphasised:
         items += [
             (Item(EMPHASIS_TAGS[0], "tags"), Span(start, start)),
@@ -607,7 +612,7 @@ def masked(
 
 def _may_have_copied_items(text: str) -> bool:
     """Whether a text may have an item of `COPIED_KINDS`: a fast answer for most texts."""
-    return (
+    return not is_ordinary(text) and (
         may_have_non_words(text)
         or (not text.isascii() and re.search(EMOJI, text) is not None)
         or (has_signed_numbers(text) and re.search(PATTERNS["numerals"], text) is not None)

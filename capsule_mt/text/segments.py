@@ -199,11 +199,11 @@ class Segmenter(NamedTuple):
                     part, encoded = self._without_unknown(part, encoded, unknown)
                 part, encoded = self._with_numbers_for_placeholders(part, encoded)
                 if part.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
-                    document.pieces.append(self._piece(part, encoded, was_cut))
-                    document.pieces[-1].is_glued = span.start in cuts
-                    document.pieces[-1].ending = ending
-                    document.pieces[-1].case = cased.case_at(part.span.start)
-                    document.pieces[-1].is_label = label is not None and not part.items
+                    piece = self._piece(part, encoded, was_cut)
+                    piece.is_glued, piece.ending = span.start in cuts, ending
+                    piece.case = cased.case_at(piece.span.start)
+                    piece.is_label = label is not None and not part.items
+                    document.pieces.append(piece)
                 elif unknown:
                     document.foreign.append(part.span)
         return document
@@ -515,6 +515,8 @@ def _text_before(document: Document, index: int, language: str | None) -> str:
     start = pieces[index - 1].span.end if index else 0
     end = pieces[index].span.start if index < len(pieces) else len(document.text)
     text = document.text[start:end]
+    if not text:
+        return text
     if index and pieces[index - 1].is_label:
         text = colon_of_label(text, language)
     quotes = quotes_of(language)

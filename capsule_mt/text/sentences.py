@@ -124,6 +124,12 @@ def _ends(stops: str, has_lowercase_starts: bool) -> re.Pattern[str]:
 
 
 @cache
+def _stops(stops: str) -> re.Pattern[str]:
+    """Return the pattern of the first character of all that `_ends` matches."""
+    return re.compile(f"[{re.escape(SPACED_STOPS + UNSPACED_STOPS + stops)}]")
+
+
+@cache
 def rules_of(language: str | None) -> Rules:
     """Return the rules of a language; without one, or without its abbreviations, those of all languages."""
     code = language_code(language) or ""
@@ -169,9 +175,12 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
 def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
     """Return the offsets at which sentences of a line end, except the last one."""
     items = _item_starts(text, line)
+    first_stop = _stops(rules.stops).search(text, line.start, line.end)
+    if first_stop is None or first_stop.end() == line.end:  # a fast answer for most lines
+        return items
     start, ends = line.start, list(items)
     quotes: list[Span] | None = None
-    for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, line.start, line.end):
+    for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, first_stop.start(), line.end):
         if match.end() == line.end:
             continue
         start = max([start, *(item for item in items if item <= match.start())])

@@ -168,7 +168,7 @@ def patterns() -> dict[str, str]:
         "LIST_MARK": copying.LIST_MARK,
         "NUMBERED": copying.NUMBERED,
         "LONG_WORD": segments.LONG_WORD,
-        "NON_WORD_SIGNS": rf"{copying.DRUPAL_NAME}|{_alternatives(copying.NON_WORD_SIGNS)}",
+        "NON_WORD_SIGNS": copying.NON_WORD_SIGNS,
         "BLOCK_TAG": keeping.BLOCK_TAG.removeprefix("(?i)"),
         "TAG_NAME": keeping.TAG_NAME,
         "BEFORE_SIGN": keeping.BEFORE_SIGN,
@@ -247,12 +247,6 @@ def _names_and_characters(names: Sequence[str]) -> str:
         name + (" " if code == previous + 1 else chr(code))
         for name, code, previous in zip(names, codes, [0, *codes], strict=False)
     )
-
-
-def _alternatives(texts: Sequence[str]) -> str:
-    """Return a pattern that matches any of these texts; single characters form a class."""
-    characters = "".join(sorted(text for text in texts if len(text) == 1))
-    return "|".join([f"[{re.escape(characters)}]", *(re.escape(text) for text in texts if len(text) > 1)])
 
 
 def digit_runs() -> list[list[int]]:

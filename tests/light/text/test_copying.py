@@ -1,8 +1,11 @@
 """What is copied: all of a text that has no words, the ends of a sentence, and items inside of it."""
 
+import re
+
 import pytest
 
-from capsule_mt.text.copying import lacks_words, without_copied_edges
+from capsule_mt.text import keeping
+from capsule_mt.text.copying import NON_WORDS, is_ordinary, lacks_words, may_have_non_words, without_copied_edges
 from capsule_mt.text.keeping import COPIED_KINDS, Item, masked, parts_of
 from capsule_mt.text.sentences import Span
 from tests.fixtures.vectors import vectors
@@ -17,6 +20,35 @@ def test_what_is_copied(case):
     assert items == case["items"]
     kept = [part for part, _ in masked(text, copies=True).parts if isinstance(part, Item)]  # after fast checks
     assert [[item.kind, item] for item in kept] == items
+
+
+@pytest.mark.parametrize("name", ["copying", "keeping", "emphasis", "restoring", "numerals"])
+def test_fast_checks_let_no_item_pass(name):
+    for text in _strings(vectors(name)):
+        assert may_have_non_words(text) or re.search(NON_WORDS, text) is None
+        assert not is_ordinary(text) or parts_of(text, COPIED_KINDS) in ([text], [])
+        assert not is_ordinary(text) or re.search(r"\d", text) is None
+
+
+def _strings(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
+
+
+@pytest.mark.parametrize("text", ["WWW.A.DE", "Www.a.de", "see www.a.de"])
+def test_an_address_may_begin_with_capitals(text):
+    assert masked(text, copies=True).items
+
+
+@pytest.mark.parametrize(
+    "text", ["At 10:30: he/she paid $5, 5 % or 5% (or so)!", "\u041e\u043d \u0441\u043f\u0438\u0442."]
+)
+def test_frequent_marks_need_no_slow_pattern(text, monkeypatch):
+    monkeypatch.setattr(keeping, "parts_of", lambda text, kinds: [text] if not kinds else pytest.fail("slow"))
+    assert masked(text, copies=True).text == text
 
 
 @pytest.mark.timeout(30)
