@@ -312,18 +312,19 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
 def foreign_language_detector(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
     """Return a function that names the language of a text that is not in the source language.
 
-    `None` for a pipe, without py3langid, and for a source language that py3langid does not know.
+    `None` for a pipe, without py3langid, and for an unknown source language. py3langid is loaded for the first text of
+    several words, since that takes half a second.
     """
     if arguments.output is None and arguments.format == LINES:
         return None
+    language = arguments.src_lang or language_of(arguments, "source")
+    if language is None:
+        return None
     from capsule_mt.text.detecting import Detector  # late: pipes do not need it
 
-    language = arguments.src_lang or language_of(arguments, "source")
     try:
         detector = Detector()
     except ModuleNotFoundError:  # the extra `auto` is not installed
-        return None
-    if language is None or not detector.knows(language):
         return None
     return lambda text: detector.other_language(text, language)
 

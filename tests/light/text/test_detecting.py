@@ -115,6 +115,17 @@ def test_what_copying_foreign_lines_needs(monkeypatch):
         translator()("one", copy_foreign=True, src_lang="en")
 
 
+def test_a_command_loads_nothing_for_short_lines(word_for_word, tmp_path, monkeypatch):
+    """Loading py3langid takes longer than all else that a short line needs."""
+    monkeypatch.setattr(Detector, "_identifier", property(lambda detector: pytest.fail("loaded")))
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("Das Wetter\n", encoding="utf-8")
+    arguments = ("--input", source, "--output", target, "--src-lang", "de")
+    monkeypatch.setattr("sys.argv", ["translate", str(word_for_word), *map(str, arguments)])
+    translate.main()
+    assert target.read_text(encoding="utf-8")
+
+
 def test_a_command_copies_foreign_lines(word_for_word, tmp_path, monkeypatch):
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("Das Wetter ist heute gut.\nThe weather is good today.\n", encoding="utf-8")
