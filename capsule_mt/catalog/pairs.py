@@ -15,11 +15,11 @@ from capsule_mt.text.languages import LANGUAGES, TWO_LETTER_CODES, without_regio
 
 LANGUAGE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*(?:-(?:[A-Z]{2}|[A-Z][a-z]{3}))?"  # en, eng_Latn, pt-BR
 # several languages of one model, such as en,de,zh-Hant=PATH
-LANGUAGES_AND_PATH = re.compile(r"(?P<languages>[^=,/\\]+,[^=/\\]*)=(?P<path>.+)")
-PAIR = re.compile(rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})")
-PAIR_AND_PATH = re.compile(rf"{PAIR.pattern}=(?P<path>.+)")
+LANGUAGES_AND_PATH = r"(?P<languages>[^=,/\\]+,[^=/\\]*)=(?P<path>.+)"
+PAIR = rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})"
+PAIR_AND_PATH = rf"{PAIR}=(?P<path>.+)"
 # vocab.enpt.spm, srcvocab.enja.spm: names in the students of Firefox Translations
-VOCABULARY = re.compile(r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm")
+VOCABULARY = r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm"
 
 
 class LanguagePair(NamedTuple):
@@ -53,11 +53,11 @@ def language_pairs(
 
 def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
     """Split an argument into a path and its language pairs."""
-    match = LANGUAGES_AND_PATH.fullmatch(text) or PAIR_AND_PATH.fullmatch(text)
+    match = re.fullmatch(LANGUAGES_AND_PATH, text) or re.fullmatch(PAIR_AND_PATH, text)
     path = match["path"] if match else text
     if os.path.isfile(path) and not is_archive(path):
         raise ValueError(f"{path}: is a file, not a folder with a model; if it lists models, name it by --models")
-    if match and match.re is LANGUAGES_AND_PATH:
+    if match and match.re.pattern == LANGUAGES_AND_PATH:
         return path, [LanguagePair(*pair) for pair in permutations(_languages_before(match), 2)]
     if match is None and (mistyped := languages_and_folder(text)):
         languages, folder = mistyped
@@ -93,7 +93,7 @@ def _advice(languages: str, folder: str) -> str:
 
 def languages_of(folder: Path, option: str | None) -> LanguagePair:
     """Return the pair named by `--languages`, or else the one that the model's folder tells."""
-    match = None if option is None else PAIR.fullmatch(option)
+    match = None if option is None else re.fullmatch(PAIR, option)
     if option is not None and match is None:
         raise ValueError(f"`--languages` must be like en-de, got {option!r}")
     pair = _pair_in(match) if match else pair_of(os.fspath(folder))
@@ -141,8 +141,8 @@ def pair_of(path: str) -> LanguagePair | None:
     languages_in_name = languages_in(Path(path).name if Path(path).exists() else path)
     if languages_in_name:
         return LanguagePair(*languages_in_name)
-    files = map(VOCABULARY.fullmatch, os.listdir(path) if Path(path).is_dir() else ())
-    vocabulary = next(filter(None, files), None)
+    files = os.listdir(path) if Path(path).is_dir() else ()
+    vocabulary = next(filter(None, (re.fullmatch(VOCABULARY, file) for file in files)), None)
     return vocabulary and LanguagePair(vocabulary["source"], vocabulary["target"])
 
 

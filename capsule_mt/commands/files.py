@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 import zlib
 from collections.abc import Sequence
@@ -216,7 +217,7 @@ def _begins_as_markup(path: str | None) -> bool:
         return False
     try:
         with open_text(path) as stream:
-            return MARKUP_START.match(stream.read(MAX_START)) is not None
+            return re.match(MARKUP_START, stream.read(MAX_START)) is not None
     except (OSError, EOFError, ValueError, zlib.error):
         return False
 

@@ -60,7 +60,7 @@ UNREADABLE_SUFFIXES = {
 GZIP = b"\x1f\x8b"
 MAX_UNPACKED = 256 << 20  # bytes
 # how a file begins that is XML or HTML, whatever its name is
-MARKUP_START = re.compile(
+MARKUP_START = (
     rb"(?i)(?:\xef\xbb\xbf)?\s*(?:<!--(?s:.*?)-->\s*)?"
     rb"<(?:\?xml\s|!doctype\s|!entity\s|html[\s>]|[a-z][\w:.-]*\s[^<>]*\bxmlns\b)"
 )

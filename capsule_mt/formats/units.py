@@ -11,9 +11,9 @@ from capsule_mt.text.keeping import placeholders_of
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 
 # "%s" takes the next argument of the formatting call, so their order must be kept; "%1$s" and "%(name)s" may move
-UNNUMBERED_PLACEHOLDER = re.compile(rf"%{PRINTF_FORMAT}[dioufcxXegrsp@](?!\w*%)")
+UNNUMBERED_PLACEHOLDER = rf"%{PRINTF_FORMAT}[dioufcxXegrsp@](?!\w*%)"
 # arguments with texts in them, which are copied; catalogs with messages of ICU translate those but `choice` one by one
-COPIED_BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|choice)\s*,")
+COPIED_BRANCHES = r"\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|choice)\s*,"
 
 BY_HAND = "translate it by hand"
 
@@ -62,7 +62,7 @@ def notes_of(units: Sequence[Unit]) -> list[Note]:
 
 def note_of_branches(text: str) -> str:
     """Return the note of a text with branches in a format whose reader copies them; empty for other texts."""
-    match = COPIED_BRANCHES.search(text)
+    match = re.search(COPIED_BRANCHES, text)
     reason = f"this format's reader does not translate the texts in it; {BY_HAND}"
     return f"{match[0]} ...}} stays as it is: {reason}" if match else ""
 
@@ -79,9 +79,8 @@ def has_other_placeholders(text: str, translation: str) -> bool:
     placeholders = placeholders_of(text)
     if placeholders != placeholders_of(translation):
         return True
-    return placeholders.total() > 1 and UNNUMBERED_PLACEHOLDER.findall(text) != UNNUMBERED_PLACEHOLDER.findall(
-        translation
-    )
+    order, other_order = (re.findall(UNNUMBERED_PLACEHOLDER, string) for string in (text, translation))
+    return placeholders.total() > 1 and order != other_order
 
 
 def translated(text: str, translation: Any) -> Translated:

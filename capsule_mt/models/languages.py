@@ -7,7 +7,7 @@ from capsule_mt.text.languages import LANGUAGES, TRADITIONAL_CHINESE, TWO_LETTER
 from capsule_mt.text.tokenizer import Encoded
 
 # tokens of languages: "deu_Latn" of NLLB, "__de__" of M2M100, "de_DE" of mBART
-LANGUAGE_TOKEN = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__|[a-z]{2}_[A-Z]{2}")
+LANGUAGE_TOKEN = r"[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__|[a-z]{2}_[A-Z]{2}"
 # the script that a language without one has, where a model knows several
 DEFAULT_SCRIPTS = {"zh": "hans", "ks": "arab", "kr": "latn"}
 CHINESE_SCRIPTS = {"cn": "hans", "sg": "hans", **dict.fromkeys(TRADITIONAL_CHINESE, "hant")}  # by country or script
@@ -72,7 +72,7 @@ def language_codes_of(special_tokens: Mapping[str, int]) -> dict[str, int]:
     return {
         token.strip("_"): index
         for token, index in special_tokens.items()
-        if LANGUAGE_TOKEN.fullmatch(token) is not None
+        if re.fullmatch(LANGUAGE_TOKEN, token) is not None
     }
 
 

@@ -3,7 +3,6 @@
 The token id of a piece is its index in its model, or its number in a vocabulary of Marian's (*.yml).
 """
 
-import binascii
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -246,6 +245,8 @@ def _splitter(texts: Sequence[str]) -> dict[str, Any]:
 def _normalizer(model: SentencePieceModel) -> dict[str, Any] | None:
     steps: list[dict[str, Any]] = []
     if model.charsmap:
+        import binascii  # late: only `convert` writes tokenizers
+
         charsmap = binascii.b2a_base64(model.charsmap, newline=False).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     if model.remove_extra_whitespaces:

@@ -9,7 +9,6 @@ import re
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heappop, heappush
 from itertools import compress
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -244,6 +243,8 @@ class SentencePieceEncoder:
 
         The user's symbols are cut out first, and are never part of a longer piece.
         """
+        from heapq import heappop, heappush  # late: most models are unigram models
+
         parts = self._letters(text)  # a part that was merged into its left neighbour is empty
         symbols = self._symbols
         following, preceding = list(range(1, len(parts) + 1)), list(range(-1, len(parts) - 1))

@@ -23,11 +23,11 @@ MARKS_AT_END = (
     rf"(?=[{_CLOSING}]*\Z)"
 )
 MIN_WORDS = 4  # a shorter text without a full stop may be a label
-LABEL = re.compile(rf"({CASED_WORD})(?:\.\.\.|\u2026|[,;]|[ \xa0\u202f]?:)?")
+LABEL = rf"({CASED_WORD})(?:\.\.\.|\u2026|[,;]|[ \xa0\u202f]?:)?"  # compiled at its first use
 MAX_LABEL = 64  # characters
 LABEL_END = r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)"
 # the lookbehind keeps a search from starting again inside a row of marks
-FIRST_LETTER = re.compile(r"((?:(?<![*_~>])(?:<[^<>]*>|[*_~])+)?)([^\W_])")
+FIRST_LETTER = r"((?:(?<![*_~>])(?:<[^<>]*>|[*_~])+)?)([^\W_])"
 FULL_STOPS = ".\u3002\uff0e\u0964\u0589\u06d4"
 # a final mark, but not one of "..." or "?!"; tags, marks of emphasis, closing quotes and brackets may follow
 FINAL_MARK = rf"(?<![{FULL_STOPS}!?])[{FULL_STOPS}!?](?=(?:<[^<>]*>|[*_~\s{_CLOSING}])*\Z)"
@@ -68,7 +68,9 @@ def label_in(text: str, sentence: Span) -> Span | None:
     A colon, a semicolon, a comma or an ellipsis may follow it.
     """
     start = sentence.start
-    match = LABEL.match(text, start, min(sentence.end, start + MAX_LABEL))
+    if " " in text[start : sentence.end][:-2]:  # a fast answer for most sentences; a space may stand before a colon
+        return None
+    match = re.compile(LABEL).match(text, start, min(sentence.end, start + MAX_LABEL))
     if match is None or match.end() < sentence.end:
         return None
     prefix = text[text.rfind("\n", 0, start) + 1 : start]
@@ -85,7 +87,7 @@ def as_label(translation: str, source: str = "", dotless_i: bool = False) -> str
     label = re.sub(LABEL_END, "", translation)
     if not source[:1].isupper():
         return label
-    return FIRST_LETTER.sub(lambda match: match[1] + capital(match[2], dotless_i), label, count=1)
+    return re.sub(FIRST_LETTER, lambda match: match[1] + capital(match[2], dotless_i), label, count=1)
 
 
 def mark_of(ending: str) -> str:

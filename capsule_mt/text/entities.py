@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});")
-NO_BREAK_AFTER_NUMBER = re.compile(r"(?<![\d.,])(\d[\d.,]*)(&nbsp;|&#160;|&#xA0;)")
+NO_BREAK_AFTER_NUMBER = r"(?<![\d.,])(\d[\d.,]*)(&nbsp;|&#160;|&#xA0;)"
 
 
 @lru_cache(maxsize=1024)
@@ -43,6 +43,6 @@ def with_entities(translation: str, source: str) -> str:
     if missing:
         written = re.compile(rf"{ENTITY.pattern}|[{missing}]")
         translation = written.sub(lambda match: entity_of.get(match[0], match[0]), translation)
-    for number, space in NO_BREAK_AFTER_NUMBER.findall(source):
+    for number, space in re.findall(NO_BREAK_AFTER_NUMBER, source):
         translation = re.sub(rf"(?<![\d.,]){re.escape(number)} (?=\w)", number + space, translation, count=1)
     return translation

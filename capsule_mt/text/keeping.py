@@ -74,7 +74,7 @@ PATTERNS["signs"] = (
     r"|(?<=[^\n])[\[(](?:sic|[!?]|\.\.\.|\u2026)[\])]"
 )
 # a fast check: `signs` match only where one of these is, or "*", which `may_have_non_words` looks for
-IN_SIGNS = re.compile(r"\((?:[1-9!?.\u2026]|sic)|[\[\xb9\xb2\xb3\u2070\u2074-\u207f]")
+IN_SIGNS = r"\((?:[1-9!?.\u2026]|sic)|[\[\xb9\xb2\xb3\u2070\u2074-\u207f]"
 COPIED_KINDS = (
     "tags",
     "urls",
@@ -616,7 +616,7 @@ def _may_have_copied_items(text: str) -> bool:
         may_have_non_words(text)
         or (not text.isascii() and re.search(EMOJI, text) is not None)
         or (has_signed_numbers(text) and re.search(PATTERNS["numerals"], text) is not None)
-        or (IN_SIGNS.search(text) is not None and re.search(PATTERNS["signs"], text) is not None)
+        or (re.search(IN_SIGNS, text) is not None and re.search(PATTERNS["signs"], text) is not None)
     )
 
 

@@ -113,7 +113,7 @@ def without_region(code: str) -> str:
 
     Upper and lower case mean the same, as in BCP 47.
     """
-    tag = re.fullmatch(TAG, code, re.IGNORECASE)
+    tag = re.fullmatch(TAG, code, re.IGNORECASE) if "-" in code or "_" in code else None
     if tag is None:
         return code
     language, subtag = tag["language"].lower(), tag["subtag"].lower()

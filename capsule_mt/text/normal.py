@@ -52,7 +52,7 @@ COMPATIBLE = (
 # words with characters that tokenizers read as plain ones: "1\xaa", "H\u2082O", "30 \u2103", "5 \u338f", "\u2163"
 _PLAIN_READ = "\xaa\xba\u2080-\u209c\u2100-\u218b\u3300-\u33ff"
 _IN_WORD = rf"[\w{_PLAIN_READ}]"
-PLAIN_READ_WORD = re.compile(rf"(?<!{_IN_WORD}){_IN_WORD}*[{_PLAIN_READ}]{_IN_WORD}*")
+PLAIN_READ_WORD = rf"(?<!{_IN_WORD}){_IN_WORD}*[{_PLAIN_READ}]{_IN_WORD}*"  # compiled at its first use
 WORD = re.compile(r"[^\W\d_]+")
 # a comma first, so that a search is fast; Chinese has no space after one
 GLUED_COMMA = r",(?<=[A-Za-z\xc0-\u052f]{2},)(?=[A-Za-z\xc0-\u052f])"
@@ -68,7 +68,7 @@ SEQUENCES = (  # compiled at its first use, as most texts have none
 )
 # `SEQUENCES` matches only around these, or at a `GLUED_COMMA`
 IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "\u203a", "--", "\\")
-SENTENCE_START = re.compile(r"(?:^|[.!?\u2026]\s)\W*\Z")  # in the text before the first word of a sentence
+SENTENCE_START = r"(?:^|[.!?\u2026]\s)\W*\Z"  # in the text before the first word of a sentence
 MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
 Answer = TypeVar("Answer")
 FIRST_RANK = 10  # the first ids are special tokens and marks
@@ -273,7 +273,7 @@ class Vocabulary:
         if self._unchanged.issuperset(word) or self.covers(word) or not word[0].isupper():
             return word
         context = match.string[max(match.start() - REACH, 0) : match.start()]
-        begins_sentence = SENTENCE_START.search(context) is not None
+        begins_sentence = re.search(SENTENCE_START, context) is not None
         lowered = word[0].lower() + word[1:]
         unaccented = "".join(
             letter if self.covers(letter) else unicodedata.normalize("NFD", letter)[0] for letter in word
@@ -312,7 +312,7 @@ def with_source_characters(translation: str, source: str) -> str:
     Letters such as "in", of "\u33cc", may be a word of the translation: unless they end with a capital, as "IV" does,
     they must stand beside a number.
     """
-    if source.isascii() or not (words := PLAIN_READ_WORD.findall(source)):
+    if source.isascii() or not (words := re.findall(PLAIN_READ_WORD, source)):
         return translation
     plain_source = unicodedata.normalize("NFKC", source)
     for word in dict.fromkeys(words):

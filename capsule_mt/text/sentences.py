@@ -218,6 +218,8 @@ def _without_spaced_dots(text: str) -> str:
 
 def _item_starts(text: str, line: Span) -> list[int]:
     """Return where the further items of a list begin in a line: "1. The first item 2. The second item"."""
+    if text[line.start : line.start + 2].isalpha():  # a fast answer for most lines
+        return []
     first = re.compile(LEADING_ITEM).match(text, line.start, line.end)
     if first is None:
         return []

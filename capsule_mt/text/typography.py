@@ -23,7 +23,7 @@ _LANGUAGES_OF_QUOTES = {
     ("\u300c", "\u300d"): "ja",
 }
 QUOTES_OF_LANGUAGE = {code: quotes for quotes, codes in _LANGUAGES_OF_QUOTES.items() for code in codes.split()}
-LABEL_COLON = re.compile("[ \xa0\u202f]?:")
+LABEL_COLON = "[ \xa0\u202f]?:"
 TYPOGRAPHIC_QUOTES = frozenset(PLAIN['"'])
 FRENCH_MARKS, THIN_SPACE = frozenset("?!;:\xab\xbb"), "\u202f"
 _SPACE = "[ \xa0\u2009\u202f]{0,2}"
@@ -131,7 +131,7 @@ def with_french_spaces(translation: str) -> str:
 
 def colon_of_label(separator: str, language: str | None) -> str:
     """Return the text after a label, with its colon, if any, as `language` writes it; as it is without a language."""
-    code, match = language_code(language), LABEL_COLON.match(separator)
+    code, match = language_code(language), re.match(LABEL_COLON, separator)
     if code is None or match is None:
         return separator
     return ("\xa0:" if code == "fr" else ":") + separator[match.end() :]

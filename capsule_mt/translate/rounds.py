@@ -6,7 +6,6 @@ Each takes drafts and returns drafts; none changes what it gets.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from capsule_mt.engine.search import Hypothesis
@@ -218,6 +217,8 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
 
 
 def _with_prefix(piece: Piece, prefix: list[int]) -> Piece:
+    from copy import copy  # late: few calls have a glossary
+
     prefixed = copy(piece)
     prefixed.prefix = prefix
     return prefixed

@@ -5,7 +5,6 @@ options -> Plan; text -> Segmenter -> pieces: token ids -> Decoder.translate -> 
 
 import os
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from capsule_mt.catalog.entries import FACTS_FILE
@@ -164,6 +163,8 @@ def _after_rounds(
     rounds: Sequence[Round], documents: Sequence[Document], results: Sequence[Hypotheses], plan: Plan
 ) -> tuple[list[Document], list[Hypotheses]]:
     """Take pieces and hypotheses through the rounds; return documents with the pieces that these end with."""
+    from copy import copy  # late: few texts need rounds
+
     pieces = [(index, piece) for index, document in enumerate(documents) for piece in document.pieces]
     drafts = [Draft(*indexed, hypotheses) for indexed, hypotheses in zip(pieces, results, strict=True)]
     for improve in rounds:

@@ -16,7 +16,10 @@ from tests.light.text.fakes import WordTokenizer
 VECTORS = vectors("labels")
 
 
-@pytest.mark.parametrize("case", [*VECTORS["labels"], {"text": "E" * 65, "label": None}], ids=repr)
+FURTHER = ({"text": "E" * 65, "label": None}, {"text": "O\nand a line", "label": "O"})
+
+
+@pytest.mark.parametrize("case", [*VECTORS["labels"], *FURTHER], ids=repr)
 def test_what_is_a_label(case):
     text, label = case["text"], case["label"]
     start = re.search(rf"[\"']?{re.escape(label or text.split()[0])}", text).start()
