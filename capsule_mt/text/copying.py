@@ -81,9 +81,9 @@ BREAK = (
 )
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}"
 # `NON_WORDS` matches only around these; without "10:30", "and/or" and "5 %", which are frequent
-NON_WORD_SIGNS = (
-    r"`|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|m[\xb2\xb3]|[wW]{3}\.|:(?=[A-Za-z_]|//)|!(?=[a-z_])|\$(?=[A-Za-z_])"
-    r"|%(?=[\w(<+#*@%-]|\.[\d*])|/(?<!\S/)|~/|\./"
+NON_WORD_SIGNS = (  # each begins with one character, so that a search skips all others quickly
+    r"`|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|\xb2(?<=m.)|\xb3(?<=m.)|\.(?<=[wW]{3}.)|:(?=[A-Za-z_]|//)|!(?=[a-z_])"
+    r"|\$(?=[A-Za-z_])|%(?=[\w(<+#*@%-]|\.[\d*])|/(?<![^\s.~]/)"
 )
 # most sentences: Latin, Greek and Cyrillic letters, and marks of which no number consists, and no item but "www."
 ORDINARY = re.compile("[A-Za-z\xc0-\u052f ,.;?'\"-]*")

@@ -207,11 +207,11 @@ class Vocabulary:
         spans: list[Span] = []
         end = 0
         for protected_span in (*protected, Span(len(source), len(source))):
-            for start, stop in _clusters(source, Span(end, protected_span.start), is_composed, sequences):
-                form = sequences.get(Span(start, stop))
-                form = self._form_of(source, Span(start, stop)) if form is None else form
+            for span in _clusters(source, Span(end, protected_span.start), is_composed, sequences):
+                form = sequences.get(span)
+                form = self._form_of(source, span) if form is None else form
                 characters += form
-                spans += [Span(start, stop)] * len(form)
+                spans += [span] * len(form)
             characters += source[protected_span.start : protected_span.end]
             spans += [Span(offset, offset + 1) for offset in range(*protected_span)]
             end = protected_span.end
