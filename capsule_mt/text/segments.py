@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.messages import shown, warn, warn_once, with_unit
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case, without_emphasis
-from capsule_mt.text.copying import without_copied_edges
+from capsule_mt.text.copying import has_signed_numbers, without_copied_edges
 from capsule_mt.text.edges import label_in, lacks_full_stop, mark_of, marks_at_end, without_enclosing
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
@@ -158,14 +158,15 @@ class Segmenter(NamedTuple):
             readable = readable.replace("\v", " ").replace("\x85", " ")
         vocabulary = vocabulary_of(self.tokenizer)
         rules = rules_of(self.src_lang)
-        if self.copies and "numbers" not in self.keep:
+        if self.copies and "numbers" not in self.keep and has_signed_numbers(readable):
             readable = with_grouping(readable, rules.grouping, vocabulary)
             if (forms := number_forms(self.src_lang, self.tgt_lang)) is not None:
                 readable = with_target_signs(readable, forms, vocabulary)
-        cased = CasedText(readable)
         if self.copies:
             cased = in_sentence_case(readable, vocabulary, self.src_lang)
             cased = without_emphasis(cased, vocabulary, self.src_lang)
+        else:
+            cased = CasedText(readable)
         source = masked(cased.text, self.keep, self.copies, vocabulary, cased.emphasised)
         text_language = self._language_of(source.text)
         cuts = _glued_cuts(source) if self.copies else ()
