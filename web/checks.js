@@ -3,21 +3,18 @@
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
-  BRACKET_FORMS, BRACKET_PAIRS, DIGIT_RUNS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS,
+  BRACKET_FORMS, BRACKET_PAIRS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS,
   ROMAN_VALUES,
 } from "./interface.js";
-import { CHECKED_ITEMS, itemsOf } from "./keeping.js";
+import { CHECKED_ITEMS, withItems } from "./keeping.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
 
-const [NUMBER, ROMAN_NUMERAL_IN_TEXT] = [PATTERNS.NUMBER, PATTERNS.ROMAN_NUMERAL_IN_TEXT].map((pattern) => new RegExp(pattern, "gu"));
+const [NUMBER, OTHER_DIGIT, ROMAN_NUMERAL_IN_TEXT] = [PATTERNS.NUMBER, PATTERNS.OTHER_DIGIT, PATTERNS.ROMAN_NUMERAL_IN_TEXT].map((pattern) => new RegExp(pattern, "gu"));
 const AFTERNOON = new RegExp(PATTERNS.AFTERNOON, "iu");
 const LAST_MARK = new RegExp(PATTERNS.LAST_MARK, "u");
 const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
 const BARE_PLACEHOLDER = new RegExp(PATTERNS.BARE_PLACEHOLDERS, "u");
 const SEPARATOR = /[.,]/g;
-// digits of other scripts and of exponents compare as plain ones
-const DIGITS = new Map(DIGIT_RUNS.flatMap(([code, value, length]) =>
-  Array.from({ length }, (_, index) => [String.fromCharCode(code + index), String(value + index)])));
 const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
 const CODE_MARKS = "[]<>=|/\\_*#-"; // commands and their options are copied
 const isPlainNumber = (text) => /^\p{Nd}+$/u.test(text);
@@ -42,14 +39,12 @@ export function checksOf(source, translation, words) {
 /** Return the items of a text, placeholders without what is glued to them, and the text with spaces instead. */
 function itemsAndWords(text) {
   const items = [];
-  let [words, lastEnd] = ["", 0];
-  for (const { text: item, start, end, kind } of itemsOf(text, CHECKED_ITEMS)) {
+  const words = withItems(text, (part) => part, (item, kind) => {
     const bare = (kind === "placeholders" && BARE_PLACEHOLDER.exec(item)?.[0]) || item;
     items.push({ text: bare, kind });
-    words += text.slice(lastEnd, start) + item.replace(bare, () => " ");
-    lastEnd = end;
-  }
-  return { items, words: words + text.slice(lastEnd) };
+    return item.replace(bare, " ");
+  }, CHECKED_ITEMS);
+  return { items, words };
 }
 
 /** Return items that one text lacks, and copied placeholders with words of the source language. */
@@ -94,7 +89,16 @@ function trimmed(value) {
   return bare.includes(".") ? bare.replace(/\.?0*$/, "") : bare;
 }
 
-const numbersIn = (text) => Array.from(text, (character) => DIGITS.get(character) ?? character).join("").match(NUMBER) ?? [];
+/** Return the value of a digit of another script or of an exponent. */
+function digitOf(digit) {
+  const code = digit.normalize("NFKC").charCodeAt();
+  let zero = code;
+  while (isPlainNumber(String.fromCharCode(zero - 1))) zero--;
+  return (code - zero) % 10;
+}
+
+const numberMatches = (text) => [...text.replace(OTHER_DIGIT, digitOf).matchAll(NUMBER)];
+const numbersIn = (text) => numberMatches(text).map(([number]) => number);
 
 /** Join numbers that are the parts of a time or a date, as in "17:45" or "31/12/2026". */
 function joined(numbers, text) {
@@ -110,14 +114,18 @@ function joined(numbers, text) {
 
 /** Return numbers that one side lacks, in digits, words or Roman numerals. */
 function numberChecks(texts, words) {
-  const [unmatched, targetNumbers] = [[], new NumberPool(numbersIn(texts[1]), valuesOf)];
-  for (const number of numbersIn(texts[0])) {
-    const index = targetNumbers.first(valuesOf(number));
-    if (index === undefined) unmatched.push(number);
-    else targetNumbers.remove(index);
-  }
+  const [numbers, targetNumbers] = texts.map((text) => new NumberPool(numbersIn(text), valuesOf));
+  const indices = numbers.remaining().map((number, index) => {
+    const match = targetNumbers.first(valuesOf(number));
+    if (match !== undefined) {
+      numbers.remove(index);
+      targetNumbers.remove(match);
+    }
+    return match;
+  });
+  const unmatched = numbers.remaining();
   const remaining = targetNumbers.remaining();
-  if (!unmatched.length && !remaining.length) return [];
+  if (!unmatched.length && !remaining.length) return swapChecks(texts, words, indices);
   const forward = unexplained(unmatched, remaining, texts, words, [0, 1]);
   const backward = unexplained(forward.remaining, forward.missing, texts, words, [1, 0]);
   const isLargePart = (number) => integerOf(number.replace(/\P{Nd}/gu, "")) > MAX_SMALL_NUMBER && new RegExp(words.large_number, "iu").test(texts[0]);
@@ -125,6 +133,21 @@ function numberChecks(texts, words) {
     ...joined(backward.remaining, texts[0]).map((number) => ["numbers", number, ""]),
     ...joined(backward.missing.filter((number) => !isLargePart(number)), texts[1]).map((number) => ["numbers", "", number]),
   ];
+}
+
+/** Return the phrases of two adjacent numbers that change places, as in "12 to 30" and "30 a 12": see checks.py. */
+function swapChecks(texts, words, indices) {
+  const lengthOf = (text) => text.trim().split(/\s+/).length;
+  const matches = texts.map(numberMatches);
+  const isShort = texts.every((text) => lengthOf(text) <= 15);
+  return indices.flatMap((index, first) => {
+    if (index !== indices[first + 1] + 1 || !words.numbers.every((names) => Object.keys(names).length)) return [];
+    const pairs = [matches[0].slice(first, first + 2), matches[1].slice(index - 1, index + 1)];
+    const phrases = pairs.map(([left, right], side) => texts[side].slice(left.index, right.index + right[0].length));
+    const numYears = pairs[0].filter(([number]) => /^(?:1\d|20)\d\d$/.test(number)).length;
+    const isClose = phrases.every((phrase) => lengthOf(phrase) <= 3);
+    return (isClose || (isShort && numYears !== 1)) && !phrases[0].includes("/") ? [["numbers", ...phrases]] : [];
+  });
 }
 
 /**
@@ -163,21 +186,25 @@ function unexplained(numbers, otherNumbers, texts, words, sides) {
 /** Numbers in the order of their text, which are looked up by keys and removed, both in constant time. */
 class NumberPool {
   #numbers;
-  #indices = new Map(); // by key, the last one first
+  #indices = new Map(); // by key, the first one last
 
   constructor(numbers, keysOf) {
     this.#numbers = [...numbers];
     for (let index = numbers.length - 1; index >= 0; index--) {
       for (const key of keysOf(numbers[index])) {
-        if (!this.#indices.has(key)) this.#indices.set(key, []);
-        this.#indices.get(key).push(index);
+        if (!this.#indices.get(key)?.push(index)) this.#indices.set(key, [index]);
       }
     }
   }
 
   /** Return the index of the first remaining number with one of these keys, other than the skipped one. */
   first(keys, skipped) {
-    const indices = keys.flatMap((key) => this.#firstTwo(key)).filter((index) => index !== skipped);
+    const isLeft = (index) => this.#numbers[index] !== null;
+    const indices = keys.flatMap((key) => {
+      const indicesOfKey = this.#indices.get(key) ?? [];
+      while (indicesOfKey.length && !isLeft(indicesOfKey.at(-1))) indicesOfKey.pop();
+      return indicesOfKey.findLast((index) => index !== skipped && isLeft(index)) ?? [];
+    });
     return indices.length ? Math.min(...indices) : undefined;
   }
 
@@ -187,17 +214,6 @@ class NumberPool {
 
   remaining() {
     return this.#numbers.filter((number) => number !== null);
-  }
-
-  /** Return the indices of the first two remaining numbers with a key; forget removed ones before them. */
-  #firstTwo(key) {
-    const [indices, firstTwo] = [this.#indices.get(key) ?? [], []];
-    while (indices.length && firstTwo.length < 2) {
-      const index = indices.pop();
-      if (this.#numbers[index] !== null) firstTwo.unshift(index);
-    }
-    indices.push(...firstTwo);
-    return firstTwo;
   }
 }
 
@@ -221,7 +237,7 @@ function numberWordChecks(texts, words) {
 function smallNumbers(text, names) {
   const [numbers, words] = [new Map(), wordsIn(text)];
   words.map(folded).forEach((word, index, foldedWords) => {
-    const value = Object.hasOwn(names, word) ? names[word] : 0;
+    const value = names[word];
     if (value > 1 && value <= MAX_SMALL_NUMBER && !numbers.has(value) && !HALF.includes(foldedWords[index - 1])) numbers.set(value, words[index]);
   });
   return numbers;
@@ -230,7 +246,7 @@ function smallNumbers(text, names) {
 /** Return how often a text has each number in words or in Roman numerals. */
 function valuesInWords(text, names) {
   const counts = new Map();
-  const named = wordsIn(text).map(folded).filter((word) => Object.hasOwn(names, word)).map((word) => names[word]);
+  const named = wordsIn(text).map((word) => names[folded(word)]).filter((value) => value >= 0); // not "constructor"
   const numerals = text.match(ROMAN_NUMERAL_IN_TEXT) ?? [];
   for (const value of [...numerals.map(romanValue), ...named]) counts.set(value, (counts.get(value) ?? 0) + 1);
   return counts;
@@ -356,9 +372,8 @@ function suffixAutomaton(words) {
 
 /** Return pairs of brackets that the texts have in different numbers; square ones count as round. */
 function bracketChecks(...texts) {
-  const [counts, targetCounts] = texts.map(bracketCounts);
-  return BRACKET_PAIRS.flatMap((pair, index) => {
-    const [[opening, closing], [targetOpening, targetClosing]] = [counts[index], targetCounts[index]];
+  return BRACKET_PAIRS.flatMap((pair) => {
+    const [[opening, closing], [targetOpening, targetClosing]] = texts.map((text) => bracketCounts(text, pair));
     if (opening !== closing || (opening === targetOpening && closing === targetClosing)) return []; // "a)" is not checked
     if (targetOpening + targetClosing === opening + closing) { // one mark instead of the other
       const [left, right] = pair;
@@ -368,10 +383,9 @@ function bracketChecks(...texts) {
   });
 }
 
-function bracketCounts(text) {
+function bracketCounts(text, pair) {
   const bare = text.replace(/\[([\p{L}\p{N}_])\]|\[\.\.\.\]|\[…\]/gu, "$1"); // "[w]hile", "[...]"
-  const plain = Array.from(bare, (mark) => BRACKET_FORMS[mark] ?? mark);
-  return BRACKET_PAIRS.map((pair) => Array.from(pair, (bracket) => plain.filter((mark) => mark === bracket).length));
+  return Array.from(pair, (bracket) => Array.from(bare).filter((mark) => (BRACKET_FORMS[mark] ?? mark) === bracket).length);
 }
 
 /** Return the negation that only one text has; nothing unless there are rules for both languages. */

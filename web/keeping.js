@@ -38,10 +38,10 @@ function emphasised(text, start) {
 }
 
 /** Return a text with other text for what is outside of its items, or for the items. */
-export function withItems(text, change, changeItem = (item) => item) {
+export function withItems(text, change, changeItem = (item) => item, pattern = ITEMS) {
   let [output, lastEnd] = ["", 0];
-  for (const item of itemsOf(text)) {
-    output += change(text.slice(lastEnd, item.start)) + changeItem(item.text);
+  for (const item of itemsOf(text, pattern)) {
+    output += change(text.slice(lastEnd, item.start)) + changeItem(item.text, item.kind);
     lastEnd = item.end;
   }
   return output + change(text.slice(lastEnd));

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NUMBER_WORDS, SIGN_NAMES
 from capsule_mt.coverage.repetition import doubled_among
@@ -25,13 +26,12 @@ KEPT_KINDS: tuple[CheckKind, ...] = ("tags", "urls", "placeholders")
 NUMBER = re.compile(r"\d+(?:[\u00a0\u202f ]\d{3}(?!\d))+(?:[.,]\d+)?|\d+(?:[.,'\u2019]\d+)*|(?<![\w.,])[.,]\d+")
 TIME_OR_DATE = re.compile(r"(?<![0-9])[0-9]+(?:[:/-][0-9]+){1,2}(?![0-9])")
 # digits of other scripts and of exponents compare as plain ones
-DIGITS = {
-    code: str(unicodedata.digit(chr(code)))
-    for code in (*range(0xB2, 0xBA), *range(0x660, 0x2090), *range(0xFF10, 0xFF1A))
-    if unicodedata.digit(chr(code), -1) >= 0
-}
-HAS_DIGIT = re.compile(rf"[\d{''.join(map(chr, DIGITS))}]")
+OTHER_DIGIT = r"[\xb2\xb3\xb9\u2070\u2074-\u2079\u2080-\u2089]|(?![0-9\U00010000-\U0010ffff])\d"
+HAS_DIGIT = re.compile(rf"[0-9]|{OTHER_DIGIT}")
 MAX_SMALL_NUMBER = 12  # larger numbers may be written as several words
+# For numbers that change places: in a longer text or phrase, their words may have moved, too.
+MAX_SWAP_TEXT, MAX_SWAP_PHRASE = 15, 3
+YEAR = re.compile(r"1\d{3}|20\d\d")
 HALF = ("halb", "half")  # German "halb acht" and Dutch "half acht" are half past seven
 MAX_INTEGER = 999_999  # more than any number in words, and any year
 ROMAN_NUMERAL = re.compile(r"(?<!\w)(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})(?=[e\u1d49]?\b)")  # also of "XIXe"
@@ -143,22 +143,28 @@ def _trimmed(value: str) -> str:
 
 
 def _numbers(text: str) -> list[str]:
-    if not HAS_DIGIT.search(text):
-        return []
-    return NUMBER.findall(text if text.isascii() else text.translate(DIGITS))
+    return [match[0] for match in _number_matches(text)] if HAS_DIGIT.search(text) else []
+
+
+def _number_matches(text: str) -> Iterator[re.Match[str]]:
+    if not text.isascii():
+        text = re.sub(OTHER_DIGIT, lambda digit: str(unicodedata.digit(digit[0])), text)
+    return NUMBER.finditer(text)
 
 
 def _number_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
     """Yield numbers that one side lacks, in digits, words or Roman numerals."""
-    unmatched, target_numbers = [], _NumberPool(_numbers(translation), values_of)
+    unmatched, indices, target_numbers = [], [], _NumberPool(_numbers(translation), values_of)
     for number in _numbers(source):
         index = target_numbers.first(values_of(number))
         if index is None:
             unmatched.append(number)
         else:
             target_numbers.remove(index)
+            indices.append(index)
     remaining = target_numbers.remaining()
     if not unmatched and not remaining:
+        yield from _swap_checks(source, translation, languages, indices)
         return
     # once in each direction: a word of the other language may stand for a number of either text
     missing, added = _unexplained(unmatched, remaining, source, translation, languages)
@@ -171,6 +177,30 @@ def _number_checks(source: str, translation: str, languages: tuple[str | None, s
         added = [number for number in added if _integer(re.sub(r"\D", "", number)) <= MAX_SMALL_NUMBER]
     for number in _joined(added, translation):
         yield Check("numbers", "", number)
+
+
+def _swap_checks(
+    source: str, translation: str, languages: tuple[str | None, str | None], indices: Sequence[int]
+) -> Iterator[Check]:
+    """Yield the phrases of two adjacent numbers that change places, as in "12 to 30" and "30 a 12".
+
+    Parts of a date have another order in some languages. A year moves with its preposition. Languages without a list
+    of number words are not checked: of Japanese, for example, the order of words was not measured.
+
+    indices: of each number of the source, among the numbers of the translation.
+    """
+    swaps = [index for index, pair in enumerate(pairwise(indices)) if pair[0] == pair[1] + 1]
+    if not swaps or not all(language in NUMBER_WORDS for language in languages):
+        return
+    numbers, target_numbers = ([*_number_matches(text)] for text in (source, translation))
+    is_short = max(len(source.split()), len(translation.split())) <= MAX_SWAP_TEXT
+    for index in swaps:
+        phrase = source[numbers[index].start() : numbers[index + 1].end()]
+        target_phrase = translation[target_numbers[indices[index + 1]].start() : target_numbers[indices[index]].end()]
+        is_close = max(len(phrase.split()), len(target_phrase.split())) <= MAX_SWAP_PHRASE
+        num_years = sum(YEAR.fullmatch(number[0]) is not None for number in numbers[index : index + 2])
+        if (is_close or (is_short and num_years != 1)) and "/" not in phrase:
+            yield Check("numbers", phrase, target_phrase)
 
 
 def _joined(numbers: Sequence[str], text: str) -> list[str]:

@@ -86,7 +86,8 @@ class Check:
 
     If the `kind` is "end", `missing` and `added` are the final marks of source and translation. If it is
     "untranslated", `missing` is the text that stayed in the source language. If it is "sentences", they are the
-    numbers of sentences of source and translation, of which the longer text has more.
+    numbers of sentences of source and translation, of which the longer text has more. If it is "numbers" and both are
+    given, two numbers change places, and they are the phrases from one to the other.
     """
 
     kind: CheckKind

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from html import unescape
 from html.entities import html5
-from itertools import groupby
 from typing import Any
 
 from capsule_mt.coverage import check_words, checks
@@ -158,6 +157,7 @@ def patterns() -> dict[str, str]:
         "BARE_PLACEHOLDERS": copying.BARE_PLACEHOLDERS,
         "NUMBER_PLACEHOLDER": copying.NUMBER_PLACEHOLDER,
         "NUMBER": checks.NUMBER.pattern,
+        "OTHER_DIGIT": checks.OTHER_DIGIT,
         "ROMAN_NUMERAL_IN_TEXT": checks.ROMAN_NUMERAL.pattern,
         "AFTERNOON": checks.AFTERNOON.pattern,
         "TIME": checks.TIME.pattern,
@@ -233,7 +233,6 @@ def constants() -> dict[str, Any]:
         "ENCLOSING": edges.ENCLOSING,
         "MAX_LABEL": edges.MAX_LABEL,
         "MIN_WORDS": edges.MIN_WORDS,
-        "DIGIT_RUNS": digit_runs(),
         **{name: getattr(checks, name) for name in CHECKS},
         "BRACKET_PAIRS": checks.BRACKETS,
         "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in checks.BRACKET_FORMS.items()},
@@ -247,17 +246,6 @@ def _names_and_characters(names: Sequence[str]) -> str:
         name + (" " if code == previous + 1 else chr(code))
         for name, code, previous in zip(names, codes, [0, *codes], strict=False)
     )
-
-
-def digit_runs() -> list[list[int]]:
-    """Return the digits that `checks` reads as ASCII ones: runs of characters, [first code, its value, length]."""
-    digits = [(code, int(digit)) for code, digit in checks.DIGITS.items()]
-    # along a run, the code and the value both grow by 1 a step, so each minus the index is constant
-    runs = [
-        [digit for _, digit in run]
-        for _, run in groupby(enumerate(digits), lambda entry: (entry[1][0] - entry[0], entry[1][1] - entry[0]))
-    ]
-    return [[*run[0], len(run)] for run in runs]
 
 
 def typography_of(language: str | None) -> dict[str, Any]:

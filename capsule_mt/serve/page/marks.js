@@ -44,6 +44,7 @@ function problemOfCheck({ kind, missing, added }, source, target) {
   let message = missing ? `The ${CHECKED[kind]} ${missing} is missing in the translation.` : `The ${CHECKED[kind]} ${added} is only in the translation.`;
   if (kind === "end") message = `The text ends with ${quoted(missing)}, the translation with ${quoted(added)}.`;
   if (kind === "untranslated") message = `Not translated: ${missing}`;
+  if (kind === "numbers" && missing && added) message = `Two numbers change places: ${quoted(missing)}, ${quoted(added)}.`;
   if (kind === "doubled") message = `Said twice in a row: ${added}`;
   return { level: "fault", message, spans };
 }
