@@ -10,7 +10,7 @@ import {
   MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LOWERCASE_WORDS, MIN_TITLE_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
   SHORT_TITLE_WORD, LOWERCASE, TITLE,
 } from "./interface.js";
-import { mayHaveNonWords, withItems } from "./keeping.js";
+import { mayHaveNonWords, withItems, withoutItems } from "./keeping.js";
 import { splitSentences } from "./sentences.js";
 import { firstOf, isLower, isMark, isUpper, lastOf, WORDS } from "./words.js";
 
@@ -134,7 +134,7 @@ function lineInSentenceCase(line, vocabulary, rules) {
 function wordsOutsideItems(line) {
   const blank = (token) => " ".repeat(token.length);
   let shadow = withoutEntities(line) === line ? line : line.replace(ENTITY, (entity) => ENTITY_CHARACTER.repeat(entity.length));
-  if (mayHaveNonWords(shadow)) shadow = withItems(shadow, (part) => part, (item) => "0".repeat(item.length)).replace(LANGUAGE_TOKEN, blank);
+  if (mayHaveNonWords(shadow)) shadow = withoutItems(shadow, "0").replace(LANGUAGE_TOKEN, blank);
   const words = Array.from(shadow.matchAll(CASED_WORD), ({ 0: text, index }) => ({ text, start: index, end: index + text.length }))
     // in "&aacute;gua", "gua" is not a word
     .filter(({ start, end }) => !shadow.slice(Math.max(start - 1, 0), end + 1).includes(ENTITY_CHARACTER));
@@ -251,7 +251,7 @@ function withLowercaseStart(translation, vocabulary, dotlessI) {
 /** Return a text in capitals in sentence case, letter for letter; null for any other text, such as an abbreviation. */
 export function withoutCapitals(text, vocabulary, dotlessI) {
   if (!isUpper(text) && !mayHaveNonWords(text)) return null;
-  const shadow = withItems(text, (part) => part, (item) => " ".repeat(item.length));
+  const shadow = withoutItems(text, " ");
   const words = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word));
   const letters = words.join("");
   if (!isUpper(letters)) return null;

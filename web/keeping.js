@@ -47,6 +47,9 @@ export function withItems(text, change, changeItem = (item) => item, pattern = I
   return output + change(text.slice(lastEnd));
 }
 
+/** Return a text with a character instead of each one in its items. */
+export const withoutItems = (text, character) => withItems(text, (part) => part, (item) => character.repeat(item.length));
+
 /** Whether a text has nothing to translate: no letters outside of URLs, tags, placeholders and code. */
 export function lacksWords(text) {
   return !LETTER.test(mayHaveNonWords(text) ? text.replace(NON_WORDS, " ") : text);

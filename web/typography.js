@@ -5,12 +5,11 @@
 
 import { withoutEntities } from "./entities.js";
 import { PATTERNS, PLAIN } from "./interface.js";
-import { withItems } from "./keeping.js";
+import { withoutItems } from "./keeping.js";
 
 const [OPENING_QUOTE, CLOSING_QUOTE] = [PATTERNS.OPENING_QUOTE, PATTERNS.CLOSING_QUOTE].map((pattern) => new RegExp(pattern, "uy"));
 const LABEL_COLON = new RegExp(`^${PATTERNS.LABEL_COLON}`, "u");
 const isTypographic = (mark) => mark !== "" && PLAIN['"'].includes(mark);
-const withoutItems = (text, character) => withItems(text, (part) => part, (item) => character.repeat(item.length));
 
 function matchesAt(pattern, text, offset) {
   pattern.lastIndex = offset;

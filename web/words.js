@@ -56,7 +56,7 @@ export function runsOn(text, addition) {
 /** Join two parts of a translation, with a space where a word of one would else run into a word of the other. */
 export function withSpace(text, addition) {
   // unlike a superscript, the first character may begin a word; unlike the escape "\n", the last one may end one
-  return isAlphanumeric(lastOf(text)) && text.at(-2) !== "\\" && /^[\p{L}\p{Nd}]/u.test(addition) && !runsOn(text, addition) ? `${text} ${addition}` : text + addition;
+  return isAlphanumeric(lastOf(text)) && text.at(-2) !== "\\" && /^(?!ⁿ)[\p{L}\p{Nd}]/u.test(addition) && !runsOn(text, addition) ? `${text} ${addition}` : text + addition;
 }
 
 /** Return the index of the last of ascending numbers that is not above a limit, or -1. */

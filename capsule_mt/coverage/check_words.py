@@ -124,8 +124,8 @@ NEGATION = {
         r"erst|fast)\b",
     ),
     "en": NegationWords(
-        r"\b(?:not|never|nobody|cannot|\w+n['’]t)\b",
-        r"\b(?:not|no|never|no[- ]?one|nobody|nothing|none|nowhere|neither|nor|cannot|\w+n['’]t|without|unless|"
+        r"\b(?:not|never|nobody|cannot|\w+n\\?['’]t)\b",
+        r"\b(?:not|no|never|no[- ]?one|nobody|nothing|none|nowhere|neither|nor|cannot|\w+n\\?['’]t|without|unless|"
         r"\w+less\w*|hardly|barely|fail\w*|lack\w*|refus\w*|avoid\w*|except|miss\w*|den[iy]\w*|forg[eo]t\w*|rarely|"
         r"seldom|non\w*|run out|ran out|out of|anymore|scarce\w*|doubt|hate\w*|dislike\w*|nah|nope|"
         r"dont|cant|wont|isnt|ain)\b",

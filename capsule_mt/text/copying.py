@@ -38,7 +38,7 @@ _PLACEHOLDER = (
 # A longer word, or a capitalised one, is not: a sentence ends or begins there.
 _GLUED_BEFORE = (
     r"(?:(?<![\w./\\~-])[\w./\\~-]{0,64}[/_\\]"
-    r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:]?|>=|[@$#\u20ac\xa3\xa5\u2116+~=<])?"
+    r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:\xba]?|>=|[@$#\u20ac\xa3\xa5\u2116+~=<])?"
 )
 _GLUED_AFTER = (
     rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))"
@@ -62,16 +62,20 @@ NUMBER_PLACEHOLDER = (
     rf"|{_PRINTF_NAME}{PRINTF_FORMAT}[difuxXeg]"
     r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number(?!\w)[^{}]{0,80}\}|%n|%L\d+|\{#\}"
 )
+# in "C:\Program Files (x86)\App": a space, if the words after it begin like a name's, up to the next folder
+_SPACE_OF_PATH = r" (?=(?:(?:[A-Z(&\d][^ \\:]*|and|de) ){0,3}[A-Z(\d][^ \\:]*\\)"
+# words in paths whose "\n" or "\t" begins no line: "folder\new", not "one\nline"
+_FOLDER_NAME = r"\\(?:n(?:ew|otes)|temp)(?![\w-])"
 # code, but not from "don`t" to "can`t"; calls, members, hashtags and @users, paths, identifiers; a
 # unit such as "m\xb2" that begins a line, of which models make words
 CODE = (
     r"(?<![^\W\d_])(?<!`)`[^`\n]+`(?!`)|(?<!`)`[^`\s]+`(?![\w`])|(?<!`)(?:```[^`\n]+```|``(?=\S)[^`\n]*(?<=\S)``)(?!`)"
     r"|(?<!\w)\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+"
-    r"|(?<![\w&])[#@]\w+|(?<!\w)[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|(?<!\w)\w*[A-Za-z]_\w+"
+    rf"|(?<![\w&])[#@]\w+|(?<!\w)[A-Za-z]:\\(?:\S|{_SPACE_OF_PATH})+|(?<!\S)(?:~|\.{{0,2}})/\S*\w|(?<!\w)\w*[A-Za-z]_\w+"
     r"|(?<![^\n])[ckm]?m[\xb2\xb3](?!\w)"
     # a backslash with what is glued to it: "docs\main", "\alpha", "caf\u00e9"; "docs\notes.txt", "src\new\test"; "\n"
     r"|(?<![\w\\.-])[\w.-]*(?:\\{1,2}[\w.-]+)*?\\{1,2}(?![nrt])\w(?:[\w.\\-]*\w)?"
-    r"|(?<![\w\\.-])[\w.-]+(?:(?:\\[\w-]+)+\.[a-z]\w*|(?:\\[nrt][a-z][\w-]*){2,})"
+    rf"|(?<![\w\\.-])[\w.-]+(?:(?:\\[\w-]+)+\.[a-z]\w*|(?:\\[nrt][a-z][\w-]*){{2,}}|{_FOLDER_NAME})"
     r"|(?:\\{1,2}[nrt])+(?!\w)|(?<![^\s$({[=])\\+(?:[nrt]\w+|(?!\S))"
 )
 # line breaks and tabs as programs write them, "One.\nTwo", but not in a path TeX, or quoted alone: they end a sentence

@@ -95,7 +95,8 @@ def with_space(text: str, addition: str) -> str:
     """Join two parts of a translation, with a space where a word of one would else run into a word of the other."""
     first = addition[:1]  # unlike a superscript, it may begin a word
     ends_in_word = text[-1:].isalnum() and text[-2:-1] != "\\"  # unlike the escape "\n"
-    needs_space = ends_in_word and (first.isalpha() or first.isdecimal()) and not runs_on(text, addition)
+    begins_word = first.isdecimal() or (first.isalpha() and first != "\u207f")
+    needs_space = ends_in_word and begins_word and not runs_on(text, addition)
     return f"{text} {addition}" if needs_space else text + addition
 
 
