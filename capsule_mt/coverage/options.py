@@ -15,8 +15,8 @@ class CoverageOptions:
             without each source word, one pass a word. "auto" is the first available of "verified", "attention" and
             "deletion".
         marks: the words that "verified" marks: only those "sure" to be left out, the "likely" ones (the default), or
-            "all" that may be. `Translator.precision` is the share of marks that a human reader confirmed, if one
-            checked them. Other methods have one set of unverified marks; they ignore this option with a warning.
+            "all" that may be. `Translator.precision` is the share of marks that a reader, a language model, confirmed,
+            if one checked them. Other methods have one set of unverified marks, and ignore this option with a warning.
         support: also find the words of the translation that the source does not support. Needs a `reverse`, and a
             forced pass of both models for each sentence.
         threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one. 0
