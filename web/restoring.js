@@ -28,7 +28,7 @@ function argmax(values) {
 class Alignment {
   constructor(offsets, ends, rows) {
     const tokens = offsets.flatMap((span, token) => (span ? [[(span[0] + span[1]) / 2, token]] : []));
-    tokens.sort(([left, first], [right, second]) => left - right || first - second);
+    tokens.sort((left, right) => left[0] - right[0] || left[1] - right[1]);
     this.centres = tokens.map(([centre]) => centre);
     this.ends = ends;
     this.sums = rows.map((row) => sums(tokens.map(([, token]) => row[token])));
@@ -152,7 +152,9 @@ class Layout {
         const isEnd = this.#isSign(tag) || this.source.parts[tag].text.startsWith("</");
         const isAfter = begin === last || (begin > 0 && isEnd);
         const offset = isAfter ? this.words[begin - 1].end : this.words[begin].start;
-        positions.push(...[...new Set([tag, ...innerTags, end])].map((point) => [offset, point]));
+        // marks of emphasis that are left without a word are dropped
+        const points = [...new Set([tag, ...innerTags, end])].filter((point) => this.source.parts[point].kind !== "emphasis");
+        positions.push(...points.map((point) => [offset, point]));
       }
     }
     return positions;
@@ -209,11 +211,11 @@ export function restored(source, offsets, ids, decode, align) {
   const text = decode(ids);
   const { matches, foreignItems } = source.itemsIn(text);
   const invented = foreignItems.filter((item) => !isFree(item) && !overlaps(item, [...matches.values()]));
-  const tags = [];
+  let tags = [];
   if (source.tags.length) {
     const words = wordsWithItems(text, [...matches.values(), ...foreignItems]).filter((word) => !invented.includes(word));
     if (!words.length) words.push({ start: text.length, end: text.length });
-    tags.push(...new Layout(source, text, words, new Alignment(offsets, targetEnds(decode, ids), align())).tags());
+    tags = new Layout(source, text, words, new Alignment(offsets, targetEnds(decode, ids), align())).tags();
   }
   const edits = [
     ...invented.map((span) => ({ ...span, text: "" })),
