@@ -35,7 +35,9 @@ SPECIAL_TOKENS = (
     *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
     "forced_bos_token_id",
 )
-SAMPLING_OPTIONS = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
+SAMPLING_OPTIONS = frozenset(
+    {"temperature", "top_k", "top_p", "top_h", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"}
+)
 # values of `truncation`, with the names that transformers' tokenizers have
 TRUNCATES = (True, "longest_first", "only_first")
 KEEPS_ALL_TOKENS = (False, "do_not_truncate")

@@ -361,7 +361,7 @@ def test_the_checkpoints_settings_and_the_calls():
     [
         (
             {"encoder_repetition_penalty": 1.0, "use_cache": True, "do_sample": False, "top_k": 50},
-            {"temperature": 0.7},
+            {"temperature": 0.7, "top_h": 0.4},
             {},
         ),
         ({"encoder_repetition_penalty": 1.5}, {}, {"encoder_repetition_penalty": 1.5}),
