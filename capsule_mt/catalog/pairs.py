@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from capsule_mt.catalog.entries import is_archive, languages_and_folder, languages_in
 from capsule_mt.files.outputs import read_object
 from capsule_mt.messages import shown
-from capsule_mt.text.languages import LANGUAGES, TWO_LETTER_CODES, without_region
+from capsule_mt.text.languages import LANGUAGES, REGION, TWO_LETTER_CODES, without_region
 
-LANGUAGE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*(?:-(?:[A-Z]{2}|[A-Z][a-z]{3}))?"  # en, eng_Latn, pt-BR
+# en, eng_Latn, pt-BR, zh-Hant-TW
+LANGUAGE = rf"[A-Za-z]{{2,3}}(?:_[A-Za-z0-9]+)*(?:-(?:{REGION}|[A-Z][a-z]{{3}})(?:-{REGION})?)?"
 # several languages of one model, such as en,de,zh-Hant=PATH
 LANGUAGES_AND_PATH = r"(?P<languages>[^=,/\\]+,[^=/\\]*)=(?P<path>.+)"
 PAIR = rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})"

@@ -102,8 +102,9 @@ OTHER_LANGUAGES = frozenset(
     """.split()  # noqa: SIM905
 )
 
-# a code with a region or a script, in their usual case: pt-BR, pt_BR, zh-Hant
-TAG = r"(?P<language>[a-z]{2,3})[-_](?P<subtag>[A-Z]{2}|[A-Z][a-z]{3})"
+# a code with a region or a script, in their usual case: pt-BR, pt_BR, es-419, zh-Hant, zh-Hant-TW
+REGION = "(?:[A-Z]{2}|[0-9]{3})"
+TAG = rf"(?P<language>[a-z]{{2,3}})[-_](?P<subtag>{REGION}|[A-Z][a-z]{{3}})(?:[-_]{REGION})?"
 TRADITIONAL_CHINESE = ("tw", "hk", "mo", "hant")
 SEVERAL_SCRIPTS = frozenset(("zh", "ks", "kr", "ace", "bjn", "min", "taq"))  # in NLLB-200 or Flores-200
 

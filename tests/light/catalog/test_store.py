@@ -295,6 +295,8 @@ def test_names(registry, tmp_path, monkeypatch):
         ("en_GB-pt_PT", "en-pt"),
         ("en-pt-BR:tiny", "en-pt:tiny"),
         ("zh-TW-en", "zh_hant-en"),
+        ("zh-Hant-HK-en", "zh_hant-en"),
+        ("en-es-419", "en-es"),
         ("en-zh-Hans", "en-zh"),
         ("en-zh_hant", "en-zh_hant"),
         ("en-pt", "en-pt"),
@@ -315,6 +317,7 @@ def test_a_region_downloads_the_model_of_its_language(registry):
     [
         ("en-pt-BR", ("en", "pt")),
         ("zh-TW-en", ("zh_hant", "en")),
+        ("es-419-zh-Hant-HK=model", ("es", "zh_hant")),
         ("en-pt-BR=model", ("en", "pt")),
         ("pt-BR-zh-Hant=model", ("pt", "zh_hant")),
         ("eng_Latn-por_Latn=model", ("eng_Latn", "por_Latn")),

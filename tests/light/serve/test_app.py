@@ -252,9 +252,10 @@ def test_the_link_of_a_file_whose_name_has_signs_of_links(client):
 @pytest.mark.parametrize(
     ("served", "codes"),
     [
+        ("es", ["es-419", "es_419"]),
         ("pt", ["pt", "PT", "pt-BR", "pt_br", "pb", "por_Latn"]),
         ("por_Latn", ["por_Latn", "pt", "pt-BR", "pb"]),
-        ("zh_hant", ["zh_hant", "zh-TW", "zh-Hant", "zt", "zh"]),
+        ("zh_hant", ["zh_hant", "zh-TW", "zh-Hant", "zh-Hant-TW", "zt", "zh"]),
     ],
 )
 def test_codes_of_languages_with_regions(make_client, served, codes):
