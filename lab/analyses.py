@@ -292,7 +292,11 @@ def by_length(records: Records) -> str:
         ])  # fmt: skip
     header = ["paper", "method", "source words", "sentences", "BLEU, baseline", "BLEU, method", "gain in BLEU"]
     header += ["words per translation, baseline", "additional words with the method", "words per reference"]
-    parts = [markdown_table(header, rows), "The coverage difference ratio of the same translations:"]
+    ratio = (
+        "The coverage difference ratio (CDR) of the same translations: of the source words that the reference\n"
+        "translates, the share that the translation translates, too."
+    )
+    parts = [markdown_table(header, rows), ratio]
     return "\n\n".join(
         [*parts, markdown_table(["paper", "method", "ratio, baseline", "ratio, method", "gain", "seeds"], coverage)]
     )
