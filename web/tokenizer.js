@@ -26,9 +26,12 @@ const chained = (parts) => (value) => parts.reduce((result, part) => part(result
 
 // ---- normalisers: from a text, with the offsets of each character in the original text, to another one
 
-/** Return a text with contents instead of spans; each character of a content stands for its whole span. */
+/**
+ * Return a text with contents instead of spans; each character of a content stands for its whole span.
+ *
+ * As in `tokenizers`, a space stands for the last character alone: several spaces may have become one.
+ */
 function replaced({ text, starts, ends }, spans, contents) {
-  if (spans.length === 0) return { text, starts, ends };
   const result = { text: "", starts: [], ends: [] };
   let copied = 0;
   const keep = (end) => {
@@ -42,7 +45,7 @@ function replaced({ text, starts, ends }, spans, contents) {
     keep(start);
     result.text += contents[index];
     for (let i = 0; i < contents[index].length; i++) {
-      result.starts.push(starts[start]);
+      result.starts.push(starts[contents[index] === " " ? end - 1 : start]);
       result.ends.push(ends[Math.max(end - 1, start)]);
     }
     copied = end;

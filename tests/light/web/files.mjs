@@ -9,4 +9,6 @@ const file = new ModelFile(new Uint8Array(readFileSync(path)));
 const shortlist = shortlistOf(file, 8);
 const tokenizer = new Tokenizer(...file.tokenizers);
 const lists = sources.map((source) => [...shortlist(source)]);
-process.stdout.write(JSON.stringify({ lists, ids: texts.map((text) => tokenizer.encode(text).ids) }));
+const encoded = texts.map((text) => tokenizer.encode(text));
+const [ids, offsets] = ["ids", "offsets"].map((name) => encoded.map((tokens) => tokens[name]));
+process.stdout.write(JSON.stringify({ lists, ids, offsets }));

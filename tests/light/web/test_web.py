@@ -130,6 +130,16 @@ def test_shortlists_and_tokenizers_of_a_file(run_beside_modules, tmp_path):
     assert actual["ids"] == [list(model.tokenizer.encode(text).ids) for text in texts]
 
 
+def test_offsets_of_tokens_after_several_spaces(run_beside_modules, tmp_path):
+    """A token begins with at most one of the spaces before it: tags are aligned by the centres of tokens."""
+    command(write_student(tmp_path / "student"), tmp_path / "out", "--to", "web", "--languages", "en-pt")
+    text = "the  old   man"
+    asked = {"path": str(tmp_path / "out/model.capsule"), "sources": [], "texts": [text]}
+    *spans, end = run_beside_modules("files", asked)["offsets"][0]
+    assert [text[start:stop] for start, stop in spans] == ["the", " old", " man"]
+    assert end is None
+
+
 def test_differences_of_several_bytes():
     lists = [[70_000, 3, 300], [], [255], [256, 256]]
     shortlist = Shortlist.of_translations(dict(enumerate(lists)), [0, 1], (4, 70_001))
