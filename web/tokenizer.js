@@ -32,6 +32,7 @@ const chained = (parts) => (value) => parts.reduce((result, part) => part(result
  * As in `tokenizers`, a space stands for the last character alone: several spaces may have become one.
  */
 function replaced({ text, starts, ends }, spans, contents) {
+  if (spans.length === 0) return { text, starts, ends };
   const result = { text: "", starts: [], ends: [] };
   let copied = 0;
   const keep = (end) => {
