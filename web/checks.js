@@ -310,7 +310,10 @@ function endCheck(texts, questionMarks) {
 function doubledChecks(...texts) {
   const [sourcePhrases, phrases] = texts.map(doubled);
   if (phrases.length <= sourcePhrases.length) return [];
-  return [...new Set(difference(phrases, sourcePhrases))].filter((phrase) => Array.from(phrase).length >= MIN_DOUBLED).map((phrase) => ["doubled", "", phrase]);
+  const lettersOf = (phrase) => Array.from(phrase).filter(isAlphanumeric);
+  return [...new Set(difference(phrases, sourcePhrases))]
+    .filter((phrase) => lettersOf(phrase).length >= MIN_DOUBLED)
+    .map((phrase) => ["doubled", "", phrase]);
 }
 
 /**

@@ -45,7 +45,7 @@ BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|choice)")
 MIN_UNTRANSLATED = 4  # lower-case words in a run that both texts have
 MIN_LAST_WORD = 3  # letters of the last word of a text that is copied as a whole
 CODE_MARKS = frozenset("[]<>=|/\\_*#-")  # commands and their options are copied
-MIN_DOUBLED = 4  # letters of a doubled word: shorter ones are often right, as in "die, die"
+MIN_DOUBLED = 4  # letters of a doubled phrase: shorter ones are often right, as in "die, die"
 # one text is much longer if it exceeds this multiple of the other one's length, and some characters more
 MAX_LENGTH_RATIO, EXTRA_CHARACTERS = 1.3, 20
 MIN_CASED_SHARE = 0.9
@@ -417,7 +417,7 @@ def _doubled_checks(source: Sequence[str], translation: Sequence[str]) -> Iterat
     source_phrases = doubled_among(source) if phrases else phrases
     if phrases.total() > source_phrases.total():
         for phrase in phrases - source_phrases:
-            if len(phrase) >= MIN_DOUBLED:
+            if sum(map(str.isalnum, phrase)) >= MIN_DOUBLED:
                 yield Check("doubled", "", phrase)
 
 
