@@ -3,6 +3,7 @@
 
 import { CASED_WORD } from "./casing.js";
 import { ENCLOSING, LAST_WITHOUT_JOINERS, MIN_WORDS, PATTERNS } from "./interface.js";
+import { stripped } from "./sentences.js";
 import { isAlphanumeric, lastOf } from "./words.js";
 
 const APOSTROPHE = new RegExp(PATTERNS.APOSTROPHE, "gu");
@@ -10,12 +11,13 @@ const FINAL_MARK = new RegExp(PATTERNS.FINAL_MARK, "u");
 
 /** Return the span inside the brackets and quotes that enclose a sentence whole, or after a quote that it leaves open: see edges.py. */
 export function withoutEnclosing(text, [sentenceStart, sentenceEnd]) {
-  const first = sentenceStart + (text.slice(sentenceStart, sentenceEnd).lastIndexOf('"') === 0);
+  const isOpen = text.slice(sentenceStart, sentenceEnd).lastIndexOf('"') === 0;
+  const [first] = stripped(text, [sentenceStart + isOpen, sentenceEnd]);
   let [start, end] = [first, sentenceEnd - (text[sentenceEnd - 1] === ".")];
   while (end - start > 2 && text[end - 1] === ENCLOSING[text[start]]) {
     const inner = text.slice(start + 1, end - 1).replace(APOSTROPHE, "");
     if (inner.includes(text[start]) || inner.includes(text[end - 1]) || !/\p{L}/u.test(inner)) break;
-    [start, end] = [start + 1, end - 1];
+    [start, end] = stripped(text, [start + 1, end - 1]);
   }
   return [start, start > first ? end : sentenceEnd];
 }

@@ -10,7 +10,7 @@ from capsule_mt.text.capitals import capital
 from capsule_mt.text.casing import CASED_WORD, LANGUAGE_TOKEN
 from capsule_mt.text.copying import lacks_words
 from capsule_mt.text.normal import LAST_WITHOUT_JOINERS
-from capsule_mt.text.sentences import Span
+from capsule_mt.text.sentences import Span, stripped
 
 ENCLOSING = {"(": ")", "[": "]", '"': '"', "'": "'"}  # quotes are straight in the normal form
 APOSTROPHE = r"(?<=[^\W\d_])'(?=[^\W\d_])"
@@ -46,13 +46,14 @@ def without_enclosing(text: str, sentence: Span) -> Span:
     A full stop may follow the closing mark; inside are no further marks of the same kind. An opening quote that only
     another sentence closes is left out, too.
     """
-    first = sentence.start + (text.rfind('"', *sentence) == sentence.start)
+    is_open = text.rfind('"', *sentence) == sentence.start
+    first = stripped(text, Span(sentence.start + is_open, sentence.end)).start
     start, end = first, sentence.end - text.endswith(".", *sentence)
     while end - start > 2 and text[end - 1] == ENCLOSING.get(text[start]):
         inner = re.sub(APOSTROPHE, "", text[start + 1 : end - 1])
         if text[start] in inner or text[end - 1] in inner or not any(map(str.isalpha, inner)):
             break
-        start, end = start + 1, end - 1
+        start, end = stripped(text, Span(start + 1, end - 1))
     return Span(start, end if start > first else sentence.end)
 
 

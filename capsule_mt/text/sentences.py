@@ -169,7 +169,7 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
             spans.append(Span(start, end))
             start = end
         spans.append(Span(start, line.end))
-    return [stripped for span in spans if (stripped := _strip(text, span)).start < stripped.end]
+    return [sentence for span in spans if (sentence := stripped(text, span)).start < sentence.end]
 
 
 def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
@@ -242,14 +242,14 @@ def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Spa
     A single character is never cut, even if it does not fit.
     """
     pieces: list[Span] = []
-    pending = [_strip(text, span)]  # a stack: the leftmost piece comes last, so that `pieces` are in order
+    pending = [stripped(text, span)]  # a stack: the leftmost piece comes last, so that `pieces` are in order
     while pending:
         piece = pending.pop()
         if piece.end - piece.start <= 1 or fits(text[piece.start : piece.end]):
             pieces.append(piece)
             continue
         cut = _best_cut(text, piece)
-        halves = (_strip(text, half) for half in (Span(cut, piece.end), Span(piece.start, cut)))
+        halves = (stripped(text, half) for half in (Span(cut, piece.end), Span(piece.start, cut)))
         pending += [half for half in halves if half.start < half.end]
     return pieces
 
@@ -350,6 +350,7 @@ def _split_at(pattern: re.Pattern[str], text: str, span: Span) -> list[Span]:
     return [*spans, Span(start, span.end)]
 
 
-def _strip(text: str, span: Span) -> Span:
+def stripped(text: str, span: Span) -> Span:
+    """Return a span without the spaces at its beginning and its end."""
     piece = text[span.start : span.end]
     return Span(span.end - len(piece.lstrip()), span.start + len(piece.rstrip()))

@@ -86,3 +86,8 @@ def test_a_sentence_without_a_full_stop_is_translated_as_one_with_it(both_ways):
     assert both_ways(f"({text})").text == f"({expected.removesuffix('.')})"
     assert both_ways(f"{text}\u2026").text == expected.removesuffix(".") + "\u2026"
     assert both_ways("A red hat").text == both_ways("A red hat", copy=False).text  # a label
+
+
+def test_spaces_beside_emoji_inside_quotes_are_copied(both_ways):
+    text = "The old man buys a red hat."
+    assert both_ways(f'"\u2600 {text} \u2600"').text == f'"\u2600 {both_ways(text).text} \u2600"'
