@@ -63,7 +63,7 @@ NUMBER_PLACEHOLDER = (
     r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number(?!\w)[^{}]{0,80}\}|%n|%L\d+|\{#\}"
 )
 # in "C:\Program Files (x86)\App": a space, if the words after it begin like a name's, up to the next folder
-_SPACE_OF_PATH = r" (?=(?:(?:[A-Z(&\d][^ \\:]*|and|de) ){0,3}[A-Z(\d][^ \\:]*\\)"
+_SPACE_OF_PATH = r" (?=(?:(?:[A-Z(&\d][^\s\\:]*|and|de) ){0,3}[A-Z(\d][^\s\\:]*\\)"
 # words in paths whose "\n" or "\t" begins no line: "folder\new", not "one\nline"
 _FOLDER_NAME = r"\\(?:n(?:ew|otes)|temp)(?![\w-])"
 # code, but not from "don`t" to "can`t"; calls, members, hashtags and @users, paths, identifiers; a
