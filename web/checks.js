@@ -16,6 +16,7 @@ const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
 const BARE_PLACEHOLDER = new RegExp(PATTERNS.BARE_PLACEHOLDERS, "u");
 const SEPARATOR = /[.,]/g;
 const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
+const PARTS_OF_DATE = /\d+-\d+-\d|(?<=\d-)\d+-\d/y;
 const CODE_MARKS = "[]<>=|/\\_*#-"; // commands and their options are copied
 const isPlainNumber = (text) => /^\p{Nd}+$/u.test(text);
 const wordsIn = (text) => text.match(WORDS) ?? [];
@@ -146,7 +147,9 @@ function swapChecks(texts, words, indices) {
     const phrases = pairs.map(([left, right], side) => texts[side].slice(left.index, right.index + right[0].length));
     const numYears = pairs[0].filter(([number]) => /^(?:1\d|20)\d\d$/.test(number)).length;
     const isClose = phrases.every((phrase) => lengthOf(phrase) <= 3);
-    return (isClose || (isShort && numYears !== 1)) && !phrases[0].includes("/") ? [["numbers", ...phrases]] : [];
+    PARTS_OF_DATE.lastIndex = pairs[0][0].index;
+    const isDate = phrases[0].includes("/") || PARTS_OF_DATE.test(texts[0]);
+    return (isClose || (isShort && numYears !== 1)) && !isDate ? [["numbers", ...phrases]] : [];
   });
 }
 

@@ -32,6 +32,7 @@ MAX_SMALL_NUMBER = 12  # larger numbers may be written as several words
 # For numbers that change places: in a longer text or phrase, their words may have moved, too.
 MAX_SWAP_TEXT, MAX_SWAP_PHRASE = 15, 3
 YEAR = re.compile(r"1\d{3}|20\d\d")
+PARTS_OF_DATE = re.compile(r"[0-9]+-[0-9]+-[0-9]|(?<=[0-9]-)[0-9]+-[0-9]")  # of "2026-12-31", not pages "5-7"
 HALF = ("halb", "half")  # German "halb acht" and Dutch "half acht" are half past seven
 MAX_INTEGER = 999_999  # more than any number in words, and any year
 ROMAN_NUMERAL = re.compile(r"(?<!\w)(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})(?=[e\u1d49]?\b)")  # also of "XIXe"
@@ -199,7 +200,8 @@ def _swap_checks(
         target_phrase = translation[target_numbers[indices[index + 1]].start() : target_numbers[indices[index]].end()]
         is_close = max(len(phrase.split()), len(target_phrase.split())) <= MAX_SWAP_PHRASE
         num_years = sum(YEAR.fullmatch(number[0]) is not None for number in numbers[index : index + 2])
-        if (is_close or (is_short and num_years != 1)) and "/" not in phrase:
+        is_date = "/" in phrase or PARTS_OF_DATE.match(source, numbers[index].start()) is not None
+        if (is_close or (is_short and num_years != 1)) and not is_date:
             yield Check("numbers", phrase, target_phrase)
 
 
