@@ -138,6 +138,8 @@ export class Vocabulary {
       // the model knows guillemets, or arrows; German »quotes« do not have spaces inside
       if (inner && (!/^[^»]*«/.test(source) || this.covers("«"))) continue;
       if (arrow && (/[«‹]/.test(source) || this.covers("→"))) continue;
+      // the commas of "--sort=size,time" separate no words
+      if (comma && /=\S*$/.test(source.slice(Math.max(index - 64, 0), index))) continue;
       const form = quote ? '"' : arrow ? "→" : comma ? ", " : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
       sequences.set(index, { end: index + length, form });
     }
