@@ -397,7 +397,7 @@ class Scorer:
         """
         from capsule_mt.coverage.verified import ForcedPair, information_of, offsets_of
 
-        options = SCORED._replace(src_lang=src_lang, tgt_lang=tgt_lang)
+        options = SCORED._replace(src_lang=src_lang, tgt_lang=tgt_lang).checked()
         segmenter = self._segmenter(options)._replace(cut_warning=REVERSE_SOURCE_WAS_CUT)
         documents, pairs = self._pairs(texts, translations, segmenter, cut_warning=REVERSE_TARGET_WAS_CUT)
         if with_head and self.calibration.head is None:
