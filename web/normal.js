@@ -134,13 +134,13 @@ export class Vocabulary {
   #sequences(source) {
     const sequences = new Map(entitiesOf(source).map(([start, end, character]) =>
       [start, { end, form: this.#formOf(source, start, end, character) }]));
-    for (const { 0: { length }, index, groups: { quote, inner, dash, arrow, comma } } of source.matchAll(SEQUENCES)) {
+    for (const { 0: { length }, index, groups: { quote, inner, dash, arrow, escaped, comma } } of source.matchAll(SEQUENCES)) {
       // the model knows guillemets, or arrows; German »quotes« do not have spaces inside
       if (inner && (!/^[^»]*«/.test(source) || this.covers("«"))) continue;
       if (arrow && (/[«‹]/.test(source) || this.covers("→"))) continue;
       // the commas of "--sort=size,time" separate no words
       if (comma && /=\S*$/.test(source.slice(Math.max(index - 64, 0), index))) continue;
-      const form = quote ? '"' : arrow ? "→" : comma ? ", " : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
+      const form = quote ? '"' : escaped ? escaped[1] : arrow ? "→" : comma ? ", " : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
       sequences.set(index, { end: index + length, form });
     }
     return sequences;

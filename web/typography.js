@@ -45,10 +45,8 @@ export function withQuotes(translation, sourceQuotes, languageQuotes) {
 /** Return a translation with a backslash before straight quotes of a kind if all of its source's have one. */
 export function withEscapedQuotes(translation, source) {
   return [..."'\""].reduce((text, quote) => {
-    const start = source.startsWith(quote) ? 1 : 0; // its backslash is before the source
-    const parts = source.slice(start).split(quote).slice(0, -1);
-    if (!parts.length || !parts.every((part) => part.endsWith("\\"))) return text;
-    return text.slice(0, start) + text.slice(start).replace(new RegExp(`(?<!\\\\)${quote}`, "g"), `\\${quote}`);
+    const parts = source.split(quote).slice(0, -1);
+    return parts.length && parts.every((part) => part.endsWith("\\")) ? text.replace(new RegExp(`(?<!\\\\)${quote}`, "g"), `\\${quote}`) : text;
   }, translation);
 }
 

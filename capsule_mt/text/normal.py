@@ -65,7 +65,7 @@ SEQUENCES = (  # compiled at its first use, as most texts have none
     r"|(?P<inner>(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb))"
     r"|(?P<dash>(?<=\s)--(?=\s)|(?<=[^\W\d_])--(?=[^\W\d_]))"
     r"|(?P<arrow>(?<=\w )[\xbb\u203a](?= \w))"
-    rf"|\\(?=[\"'])|(?P<comma>{GLUED_COMMA})"
+    rf"|(?P<escaped>\\[\"'])|(?P<comma>{GLUED_COMMA})"
 )
 # `SEQUENCES` matches only around these, or at a `GLUED_COMMA`
 IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "\u203a", "--", "\\")
@@ -238,8 +238,8 @@ class Vocabulary:
                     continue
             is_in_word = source[match.start() - 1 : match.start()].isalpha()
             dash = " - " if is_in_word else "-"
-            form = {"quote": '"', "dash": dash, "arrow": RIGHT_ARROW, "comma": ", "}.get(str(match.lastgroup), "")
-            forms[Span(*match.span())] = form
+            by_group = {"quote": '"', "escaped": match[0][-1], "dash": dash, "arrow": RIGHT_ARROW, "comma": ", "}
+            forms[Span(*match.span())] = by_group.get(str(match.lastgroup), "")
         return forms
 
     def _form_of(self, source: str, span: Span) -> str:

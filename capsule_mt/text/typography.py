@@ -76,14 +76,10 @@ def with_quotes(translation: str, source_quotes: Sequence[str], language_quotes:
 
 
 def with_escaped_quotes(translation: str, source: str) -> str:
-    """Return a translation with a backslash before straight quotes of a kind if all of its source's have one.
-
-    Where the source begins with a quote, its backslash is before the source, and stays before the translation.
-    """
+    """Return a translation with a backslash before straight quotes of a kind if all of its source's have one."""
     for quote in "'\"" if "\\" in source else "":
-        start = int(source.startswith(quote))
-        if source.count(quote, start) == source.count(f"\\{quote}") > 0:
-            translation = translation[:start] + re.sub(rf"(?<!\\){quote}", rf"\\{quote}", translation[start:])
+        if source.count(quote) == source.count(f"\\{quote}") > 0:
+            translation = re.sub(rf"(?<!\\){quote}", rf"\\{quote}", translation)
     return translation
 
 
