@@ -4,13 +4,14 @@
 
 import { entitiesOf } from "./entities.js";
 import {
-  BETWEEN_LETTERS, FIRST_RANK, INVISIBLE, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, PATTERNS, PLAIN, WORD_REACH,
+  BETWEEN_LETTERS, FIRST_RANK, INVISIBLE, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, MAX_CODE, PATTERNS, PLAIN, WORD_REACH,
 } from "./interface.js";
 import { lastUpTo } from "./words.js";
 
 const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
 const COMPATIBLE = new RegExp(PATTERNS.COMPATIBLE, "gu");
 const [SEQUENCES, WORD, PLAIN_READ_WORD] = [PATTERNS.SEQUENCES, PATTERNS.WORD, PATTERNS.PLAIN_READ_WORD].map((pattern) => new RegExp(pattern, "gu"));
+const BEFORE_CODE_COMMA = new RegExp(PATTERNS.BEFORE_CODE_COMMA, "u");
 const SENTENCE_START = new RegExp(PATTERNS.WORD_BEGINS, "u");
 const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
 export const EXTENDS = /^[\p{M}\u1160-\u11ff]/u; // may be composed with the character before
@@ -138,9 +139,13 @@ export class Vocabulary {
       // the model knows guillemets, or arrows; German »quotes« do not have spaces inside
       if (inner && (!/^[^»]*«/.test(source) || this.covers("«"))) continue;
       if (arrow && (/[«‹]/.test(source) || this.covers("→"))) continue;
-      // the commas of "--sort=size,time" separate no words
-      if (comma && /=\S*$/.test(source.slice(Math.max(index - 64, 0), index))) continue;
-      const form = quote ? '"' : escaped ? escaped[1] : arrow ? "→" : comma ? ", " : !dash ? "" : /\s/.test(source[index - 1]) ? "-" : " - ";
+      if (comma && BEFORE_CODE_COMMA.test(source.slice(Math.max(index - MAX_CODE, 0), index))) continue;
+      let form = "";
+      if (quote) form = '"';
+      else if (escaped) form = escaped[1];
+      else if (arrow) form = "→";
+      else if (comma) form = ", ";
+      else if (dash) form = /\s/.test(source[index - 1]) ? "-" : " - ";
       sequences.set(index, { end: index + length, form });
     }
     return sequences;

@@ -56,7 +56,8 @@ PLAIN_READ_WORD = rf"(?<!{_IN_WORD}){_IN_WORD}*[{_PLAIN_READ}]{_IN_WORD}*"  # co
 WORD = re.compile(r"[^\W\d_]+")
 # a comma first, so that a search is fast; Chinese has no space after one
 GLUED_COMMA = r",(?<=[A-Za-z\xc0-\u052f]{2},)(?=[A-Za-z\xc0-\u052f])"
-MAX_VALUE = 64  # characters after a "=": commas in "--sort=size,time" separate no words
+# not in code: "--sort=size,time", "max(width,height)", "a_b,c", "main.py,test.py"; in so many characters before it
+BEFORE_CODE_COMMA, MAX_CODE = r"(?:[=_:/\\@<>{}]|\w\(|\.[a-z]{2})\S*\Z", 64
 # TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
 # guillemet for an arrow, as in "Home \xbb Products", unless the text has an opening one; the backslash of "it\'s"
 SEQUENCES = (  # compiled at its first use, as most texts have none
@@ -233,8 +234,8 @@ class Vocabulary:
             if match.lastgroup == "arrow" and not has_arrows:
                 continue
             if match.lastgroup == "comma":
-                context = source[max(match.start() - MAX_VALUE, 0) : match.start()]
-                if "=" in context.split()[-1]:
+                context = source[max(match.start() - MAX_CODE, 0) : match.start()]
+                if re.search(BEFORE_CODE_COMMA, context) is not None:
                     continue
             is_in_word = source[match.start() - 1 : match.start()].isalpha()
             dash = " - " if is_in_word else "-"
