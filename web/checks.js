@@ -3,8 +3,8 @@
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
-  BRACKET_FORMS, BRACKET_PAIRS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS,
-  ROMAN_VALUES,
+  BRACKET_FORMS, BRACKET_PAIRS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MIN_DOUBLED,
+  MIN_UNTRANSLATED, PATTERNS, ROMAN_VALUES,
 } from "./interface.js";
 import { CHECKED_ITEMS, withItems } from "./keeping.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
@@ -16,7 +16,8 @@ const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
 const BARE_PLACEHOLDER = new RegExp(PATTERNS.BARE_PLACEHOLDERS, "u");
 const SEPARATOR = /[.,]/g;
 const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
-const PARTS_OF_DATE = /\d+-\d+-\d|(?<=\d-)\d+-\d/y;
+const PARTS_OF_DATE = new RegExp(PATTERNS.PARTS_OF_DATE, "uy");
+const YEAR = new RegExp(`^(?:${PATTERNS.YEAR})$`, "u");
 const CODE_MARKS = "[]<>=|/\\_*#-"; // commands and their options are copied
 const isPlainNumber = (text) => /^\p{Nd}+$/u.test(text);
 const wordsIn = (text) => text.match(WORDS) ?? [];
@@ -115,16 +116,16 @@ function joined(numbers, text) {
 
 /** Return numbers that one side lacks, in digits, words or Roman numerals. */
 function numberChecks(texts, words) {
-  const [numbers, targetNumbers] = texts.map((text) => new NumberPool(numbersIn(text), valuesOf));
-  const indices = numbers.remaining().map((number, index) => {
-    const match = targetNumbers.first(valuesOf(number));
-    if (match !== undefined) {
-      numbers.remove(index);
-      targetNumbers.remove(match);
+  const [unmatched, indices, targetNumbers] = [[], [], new NumberPool(numbersIn(texts[1]), valuesOf)];
+  for (const number of numbersIn(texts[0])) {
+    const index = targetNumbers.first(valuesOf(number));
+    if (index === undefined) {
+      unmatched.push(number);
+      continue;
     }
-    return match;
-  });
-  const unmatched = numbers.remaining();
+    targetNumbers.remove(index);
+    indices.push(index);
+  }
   const remaining = targetNumbers.remaining();
   if (!unmatched.length && !remaining.length) return swapChecks(texts, words, indices);
   const forward = unexplained(unmatched, remaining, texts, words, [0, 1]);
@@ -140,13 +141,13 @@ function numberChecks(texts, words) {
 function swapChecks(texts, words, indices) {
   const lengthOf = (text) => text.trim().split(/\s+/).length;
   const matches = texts.map(numberMatches);
-  const isShort = texts.every((text) => lengthOf(text) <= 15);
+  const isShort = texts.every((text) => lengthOf(text) <= MAX_SWAP_TEXT);
   return indices.flatMap((index, first) => {
     if (index !== indices[first + 1] + 1 || !words.numbers.every((names) => Object.keys(names).length)) return [];
     const pairs = [matches[0].slice(first, first + 2), matches[1].slice(index - 1, index + 1)];
     const phrases = pairs.map(([left, right], side) => texts[side].slice(left.index, right.index + right[0].length));
-    const numYears = pairs[0].filter(([number]) => /^(?:1\d|20)\d\d$/.test(number)).length;
-    const isClose = phrases.every((phrase) => lengthOf(phrase) <= 3);
+    const numYears = pairs[0].filter(([number]) => YEAR.test(number)).length;
+    const isClose = phrases.every((phrase) => lengthOf(phrase) <= MAX_SWAP_PHRASE);
     PARTS_OF_DATE.lastIndex = pairs[0][0].index;
     const isDate = phrases[0].includes("/") || PARTS_OF_DATE.test(texts[0]);
     return (isClose || (isShort && numYears !== 1)) && !isDate ? [["numbers", ...phrases]] : [];
@@ -189,25 +190,21 @@ function unexplained(numbers, otherNumbers, texts, words, sides) {
 /** Numbers in the order of their text, which are looked up by keys and removed, both in constant time. */
 class NumberPool {
   #numbers;
-  #indices = new Map(); // by key, the first one last
+  #indices = new Map(); // by key, the last one first
 
   constructor(numbers, keysOf) {
     this.#numbers = [...numbers];
     for (let index = numbers.length - 1; index >= 0; index--) {
       for (const key of keysOf(numbers[index])) {
-        if (!this.#indices.get(key)?.push(index)) this.#indices.set(key, [index]);
+        if (!this.#indices.has(key)) this.#indices.set(key, []);
+        this.#indices.get(key).push(index);
       }
     }
   }
 
   /** Return the index of the first remaining number with one of these keys, other than the skipped one. */
   first(keys, skipped) {
-    const isLeft = (index) => this.#numbers[index] !== null;
-    const indices = keys.flatMap((key) => {
-      const indicesOfKey = this.#indices.get(key) ?? [];
-      while (indicesOfKey.length && !isLeft(indicesOfKey.at(-1))) indicesOfKey.pop();
-      return indicesOfKey.findLast((index) => index !== skipped && isLeft(index)) ?? [];
-    });
+    const indices = keys.flatMap((key) => this.#firstTwo(key)).filter((index) => index !== skipped);
     return indices.length ? Math.min(...indices) : undefined;
   }
 
@@ -217,6 +214,17 @@ class NumberPool {
 
   remaining() {
     return this.#numbers.filter((number) => number !== null);
+  }
+
+  /** Return the indices of the first two remaining numbers with a key; forget removed ones before them. */
+  #firstTwo(key) {
+    const [indices, firstTwo] = [this.#indices.get(key) ?? [], []];
+    while (indices.length && firstTwo.length < 2) {
+      const index = indices.pop();
+      if (this.#numbers[index] !== null) firstTwo.unshift(index);
+    }
+    indices.push(...firstTwo);
+    return firstTwo;
   }
 }
 
@@ -240,7 +248,7 @@ function numberWordChecks(texts, words) {
 function smallNumbers(text, names) {
   const [numbers, words] = [new Map(), wordsIn(text)];
   words.map(folded).forEach((word, index, foldedWords) => {
-    const value = names[word];
+    const value = Object.hasOwn(names, word) ? names[word] : 0;
     if (value > 1 && value <= MAX_SMALL_NUMBER && !numbers.has(value) && !HALF.includes(foldedWords[index - 1])) numbers.set(value, words[index]);
   });
   return numbers;
@@ -249,7 +257,7 @@ function smallNumbers(text, names) {
 /** Return how often a text has each number in words or in Roman numerals. */
 function valuesInWords(text, names) {
   const counts = new Map();
-  const named = wordsIn(text).map((word) => names[folded(word)]).filter((value) => value >= 0); // not "constructor"
+  const named = wordsIn(text).map(folded).filter((word) => Object.hasOwn(names, word)).map((word) => names[word]);
   const numerals = text.match(ROMAN_NUMERAL_IN_TEXT) ?? [];
   for (const value of [...numerals.map(romanValue), ...named]) counts.set(value, (counts.get(value) ?? 0) + 1);
   return counts;
@@ -378,8 +386,9 @@ function suffixAutomaton(words) {
 
 /** Return pairs of brackets that the texts have in different numbers; square ones count as round. */
 function bracketChecks(...texts) {
-  return BRACKET_PAIRS.flatMap((pair) => {
-    const [[opening, closing], [targetOpening, targetClosing]] = texts.map((text) => bracketCounts(text, pair));
+  const [counts, targetCounts] = texts.map(bracketCounts);
+  return BRACKET_PAIRS.flatMap((pair, index) => {
+    const [[opening, closing], [targetOpening, targetClosing]] = [counts[index], targetCounts[index]];
     if (opening !== closing || (opening === targetOpening && closing === targetClosing)) return []; // "a)" is not checked
     if (targetOpening + targetClosing === opening + closing) { // one mark instead of the other
       const [left, right] = pair;
@@ -389,9 +398,10 @@ function bracketChecks(...texts) {
   });
 }
 
-function bracketCounts(text, pair) {
+function bracketCounts(text) {
   const bare = text.replace(/\[([\p{L}\p{N}_])\]|\[\.\.\.\]|\[…\]/gu, "$1"); // "[w]hile", "[...]"
-  return Array.from(pair, (bracket) => Array.from(bare).filter((mark) => (BRACKET_FORMS[mark] ?? mark) === bracket).length);
+  const plain = Array.from(bare, (mark) => BRACKET_FORMS[mark] ?? mark);
+  return BRACKET_PAIRS.map((pair) => Array.from(pair, (bracket) => plain.filter((mark) => mark === bracket).length));
 }
 
 /** Return the negation that only one text has; nothing unless there are rules for both languages. */

@@ -44,7 +44,10 @@ CASING = (
     *("NAME_MARGIN", "NEIGHBOUR_SHARE", "MAX_FROM_NEIGHBOUR", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
     *("MAX_MARGIN_OF_EMPHASIS", "MIN_EMPHASISED_UNKNOWN"),
 )
-CHECKS = ("KEPT_KINDS", "HALF", "MAX_SMALL_NUMBER", "MAX_INTEGER", "ROMAN_VALUES", "MIN_UNTRANSLATED", "MIN_DOUBLED")
+CHECKS = (
+    *("KEPT_KINDS", "HALF", "MAX_SMALL_NUMBER", "MAX_INTEGER", "ROMAN_VALUES", "MIN_UNTRANSLATED", "MIN_DOUBLED"),
+    *("MAX_SWAP_TEXT", "MAX_SWAP_PHRASE"),
+)
 # The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
 # Python would take 10 kB of a page
 ACCENTS = {
@@ -159,6 +162,8 @@ def patterns() -> dict[str, str]:
         "NUMBER_PLACEHOLDER": copying.NUMBER_PLACEHOLDER,
         "NUMBER": checks.NUMBER.pattern,
         "OTHER_DIGIT": checks.OTHER_DIGIT,
+        "YEAR": checks.YEAR.pattern,
+        "PARTS_OF_DATE": checks.PARTS_OF_DATE.pattern,
         "ROMAN_NUMERAL_IN_TEXT": checks.ROMAN_NUMERAL.pattern,
         "AFTERNOON": checks.AFTERNOON.pattern,
         "TIME": checks.TIME.pattern,
