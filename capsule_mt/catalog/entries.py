@@ -4,11 +4,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from capsule_mt.messages import shown
 from capsule_mt.text.languages import TAG, without_region
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CACHE, OFFLINE, REGISTRY = "CAPSULE_MT_CACHE", "CAPSULE_MT_OFFLINE", "CAPSULE_MT_REGISTRY"
 HUB, HUB_OFFLINE = "HF_ENDPOINT", "HF_HUB_OFFLINE"
@@ -124,6 +126,7 @@ def languages_and_folder(text: str) -> tuple[str, str] | None:
 def no_such_folder(text: str) -> str:
     """Return the beginning of an error: "no such folder", with the folder that is spelt alike, if there is one."""
     import difflib  # late: this is an error
+    from pathlib import Path
 
     path = Path()
     for part in () if pair_named(text) else Path(text).parts:
@@ -139,8 +142,10 @@ def no_such_folder(text: str) -> str:
     return f"{text}: no such folder{hint}"
 
 
-def cache_folder() -> Path:
+def cache_folder() -> "Path":
     """Return the folder for downloaded models: `CAPSULE_MT_CACHE`, or one in the platform's folder for caches."""
+    from pathlib import Path  # late: a model in a folder does not need the cache
+
     folder = os.environ.get(CACHE)
     if folder:
         return Path(folder)

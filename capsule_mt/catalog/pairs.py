@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from itertools import permutations
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -68,7 +67,7 @@ def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
         )
     pair = _pair_in(match) if match else pair_of(path)
     if pair is None:
-        if not Path(path).exists():
+        if not os.path.exists(path):
             from capsule_mt.catalog.store import name_of  # late: this is an error
 
             name_of(path)  # raises if it cannot be a name
@@ -92,7 +91,7 @@ def _advice(languages: str, folder: str) -> str:
     return f"; did you mean `{(',' if ',' in languages else '-').join(map(str, codes))}={folder}`?"
 
 
-def languages_of(folder: Path, option: str | None) -> LanguagePair:
+def languages_of(folder: str | os.PathLike[str], option: str | None) -> LanguagePair:
     """Return the pair named by `--languages`, or else the one that the model's folder tells."""
     match = None if option is None else re.fullmatch(PAIR, option)
     if option is not None and match is None:
@@ -128,7 +127,7 @@ def _without_region(code: str) -> str:
 
 def pair_of(path: str) -> LanguagePair | None:
     """Return the pair named by a checkpoint's training recipe, tokenizer, name or vocabulary, in this order."""
-    result_file, tokenizer_file = (Path(path, name) for name in ("train_result.json", "tokenizer_config.json"))
+    result_file, tokenizer_file = (os.path.join(path, name) for name in ("train_result.json", "tokenizer_config.json"))
     recipe = _field(result_file, read_object(result_file) or {}, "recipe", dict) or {}
     languages = _field(result_file, recipe, "languages", dict) or {}
     tokenizer = read_object(tokenizer_file) or {}
@@ -139,15 +138,15 @@ def pair_of(path: str) -> LanguagePair | None:
         source, target = (_field(file, fields, name, str) for name in names)
         if source and target:
             return LanguagePair(source, target)
-    languages_in_name = languages_in(Path(path).name if Path(path).exists() else path)
+    languages_in_name = languages_in(os.path.basename(os.path.normpath(path)) if os.path.exists(path) else path)
     if languages_in_name:
         return LanguagePair(*languages_in_name)
-    files = os.listdir(path) if Path(path).is_dir() else ()
+    files = os.listdir(path) if os.path.isdir(path) else ()
     vocabulary = next(filter(None, (re.fullmatch(VOCABULARY, file) for file in files)), None)
     return vocabulary and LanguagePair(vocabulary["source"], vocabulary["target"])
 
 
-def _field(file: Path, fields: Mapping[str, Any], name: str, kind: type[dict[str, Any]] | type[str]) -> Any:
+def _field(file: str, fields: Mapping[str, Any], name: str, kind: type[dict[str, Any]] | type[str]) -> Any:
     """Return a field of a JSON object, or `None` if it is missing; refuse one of another type."""
     value = fields.get(name)
     if value is not None and not isinstance(value, kind):

@@ -7,10 +7,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from capsule_mt.options.table import Option, offered
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
 CODE_OF_SIGPIPE = 141  # what a shell reports when a closed pipe ends a command
@@ -151,7 +153,7 @@ def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | N
         if os.environ.get(TRACEBACK) or not _is_expected(error):
             raise
         _drop_unwritten_output()
-        name = Path(sys.argv[0]).name
+        name = os.path.basename(sys.argv[0])
         install = explain(error) if explain is not None and isinstance(error, ImportError) else None
         if install is not None:
             raise SystemExit(f"{name}: {install}") from None
@@ -162,7 +164,7 @@ def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | N
     if hint is not None:  # after the handler: the exception in it keeps progress bars open
         _drop_unwritten_output()
         if int(os.environ.get("LOCAL_RANK", 0)) == 0:
-            print(f"{Path(sys.argv[0]).name}: interrupted{hint and f'; {hint}'}", file=sys.stderr)
+            print(f"{os.path.basename(sys.argv[0])}: interrupted{hint and f'; {hint}'}", file=sys.stderr)
     if code:
         raise SystemExit(code)
 
@@ -236,17 +238,29 @@ def _option_type(option: Option) -> Callable[[str], int | float]:
     return parse
 
 
-def folder(text: str) -> Path:
-    """An `argparse` type: a folder that exists."""
-    if not Path(text).is_dir():
-        from capsule_mt.catalog.entries import no_such_folder  # late: this is an error
+def file_path(text: str) -> "Path":
+    """An `argparse` type: the path of a file."""
+    from pathlib import Path  # late: importing it takes 4 ms, and many runs name no file
 
-        is_file = Path(text).exists()
-        raise argparse.ArgumentTypeError(f"{text}: is a file, not a folder" if is_file else no_such_folder(text))
     return Path(text)
 
 
-def checkpoint_folder(text: str) -> Path:
+def check_folder(text: str) -> None:
+    """Refuse what is not a folder, as an `argparse` type does."""
+    if not os.path.isdir(text):
+        from capsule_mt.catalog.entries import no_such_folder  # late: this is an error
+
+        is_file = os.path.exists(text)
+        raise argparse.ArgumentTypeError(f"{text}: is a file, not a folder" if is_file else no_such_folder(text))
+
+
+def folder(text: str) -> "Path":
+    """An `argparse` type: a folder that exists."""
+    check_folder(text)
+    return file_path(text)
+
+
+def checkpoint_folder(text: str) -> "Path":
     """An `argparse` type: a folder with a saved model."""
     if not (folder(text) / "config.json").is_file():
         from capsule_mt.models.loading import conversion_advice  # late: only for an error
@@ -254,7 +268,7 @@ def checkpoint_folder(text: str) -> Path:
         raise argparse.ArgumentTypeError(
             f"{text}: not a checkpoint (a folder with a config.json){conversion_advice(text)}"
         )
-    return Path(text)
+    return file_path(text)
 
 
 def at_least(minimum: int) -> Callable[[str], int]:

@@ -7,10 +7,10 @@ import re
 import sys
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from capsule_mt.catalog.entries import is_archive, pair_named
+from capsule_mt.commands.console import file_path
 from capsule_mt.files.binary import REFUSED_SUFFIXES, refusal_of
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line, pharaoh
@@ -27,6 +27,9 @@ from capsule_mt.formats.reading import (
 )
 from capsule_mt.formats.units import Parsed, notes_of
 from capsule_mt.messages import out_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LINES = "lines"
 STDIN = "-"
@@ -112,8 +115,8 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
     # words without quotes are one text; texts with quotes are a line each
     arguments.text = (" " if not any(map(_has_space, texts)) else "\n").join(texts) if texts else None
     if files:
-        arguments.input = Path(files[0])
-    if arguments.input == Path(STDIN):
+        arguments.input = file_path(files[0])
+    if str(arguments.input) == STDIN:
         arguments.input = None
     format_is_stated = arguments.format is not None
     _choose_format(arguments, parser)
@@ -326,7 +329,7 @@ def checked_units(lines: bytes) -> list[CheckedUnit]:
     return [CheckedUnit(*json.loads(line)) for line in lines.split(b"\n") if line]
 
 
-def report(parsed: Parsed, units: list[CheckedUnit], coverage: Path | None) -> None:
+def report(parsed: Parsed, units: list[CheckedUnit], coverage: "Path | None") -> None:
     """Print on stderr which passages a person should check, and why, and what stays in the source language."""
     for location, note in notes_of(parsed.units):
         write_line(f"{location}: {note}")
@@ -342,7 +345,7 @@ def report(parsed: Parsed, units: list[CheckedUnit], coverage: Path | None) -> N
         write_line(f"  and {len(to_check) - MAX_SHOWN} more")
 
 
-def report_count(num_flagged: int, total: int, unit: str, coverage: Path | None) -> None:
+def report_count(num_flagged: int, total: int, unit: str, coverage: "Path | None") -> None:
     """Print on stderr how many lines or passages a person should check, and which report lists them."""
     reference = f": see {coverage}" if coverage is not None else ""
     write_line(f"{out_of(num_flagged, total, unit)} to check{reference}")

@@ -3,12 +3,11 @@
 import argparse
 import os
 from collections.abc import Mapping, MutableMapping
-from pathlib import Path
 from typing import Any
 
 from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, is_archive, is_offline, pair_named
 from capsule_mt.commands import HF_INSTALL
-from capsule_mt.commands.console import CommandParser, checkpoint_folder, folder
+from capsule_mt.commands.console import CommandParser, check_folder, checkpoint_folder
 
 GROUP = "capsule_mt.translators"
 BACKENDS = ("auto", "native", "transformers")
@@ -83,7 +82,7 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
 
 def folders_of(model: str) -> list[str]:
     """Return the folders of a model, or of the models that a name stands for; the name itself if there are none."""
-    if Path(model).is_dir():
+    if os.path.isdir(model):
         return [model]
     from capsule_mt.catalog.store import downloaded_folders
 
@@ -101,7 +100,7 @@ def load_translator(
     """
     models = model if isinstance(model, list) else [model]
     options = {name: arguments.get(name, default) for name, default in DEFAULTS.items()}
-    pairs = [name for name in models if not Path(name).exists() and pair_named(name)]
+    pairs = [name for name in models if not os.path.exists(name) and pair_named(name)]
     reason = ""  # the option that the engine cannot satisfy, if any
     if options["backend"] == "transformers":
         reason = "`--backend transformers`"
@@ -109,9 +108,9 @@ def load_translator(
         reason = f"an ensemble of {len(models)} models"
     elif options["dtype"] != "float32":
         reason = f"--dtype {options['dtype']}"
-    if Path(models[0]).exists() and (reason or not is_archive(models[0])):
+    if os.path.exists(models[0]) and (reason or not is_archive(models[0])):
         try:
-            (checkpoint_folder if reason else folder)(models[0])
+            (checkpoint_folder if reason else check_folder)(models[0])
         except argparse.ArgumentTypeError as error:
             raise ValueError(f"{error}{f', which {reason} needs' if reason else ''}") from None
     only_native = options["backend"] == "native" or bool(pairs)
@@ -128,14 +127,14 @@ def load_translator(
         try:
             return load(models[0], loaded=loaded, **{name: options[name] for name in ENGINE_OPTIONS})
         except (UnsupportedModelError, NativeUnavailableError) as error:
-            is_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
+            is_marian = os.path.exists(models[0]) and not os.path.exists(os.path.join(models[0], "config.json"))
             if only_native or is_marian or options["int8"] or options["shortlist"]:
                 raise ValueError(str(error)) from None
             reason = str(error)
         except CatalogError as error:  # transformers may still load it by its name on the hub
             from capsule_mt.catalog.hub import NAME
 
-            if only_native or is_offline(OFFLINE) or Path(models[0]).exists() or NAME.fullmatch(models[0]) is None:
+            if only_native or is_offline(OFFLINE) or os.path.exists(models[0]) or NAME.fullmatch(models[0]) is None:
                 raise
             problem = error
     from importlib.metadata import entry_points

@@ -33,11 +33,18 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from capsule_mt import __version__
-from capsule_mt.commands.console import CommandParser, add_languages, add_search, at_least, positive, resumable
+from capsule_mt.commands.console import (
+    CommandParser,
+    add_languages,
+    add_search,
+    at_least,
+    file_path,
+    positive,
+    resumable,
+)
 from capsule_mt.commands.files import (
     LINES,
     REPORT_SUFFIXES,
@@ -65,6 +72,9 @@ from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_u
 from capsule_mt.options.table import offered
 from capsule_mt.text.keeping import KEEP_KINDS
 from capsule_mt.translate.options import THREADS_ADVICE, TranslationOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WINDOW = 2048
 # options of LibreTranslate, Argos Translate, CTranslate2, Marian and translateLocally under other names
@@ -112,10 +122,10 @@ def parse_arguments() -> argparse.Namespace:
 def add_file_options(files: "argparse._ArgumentGroup") -> None:
     files.add_argument(
         "--input",
-        type=Path,
+        type=file_path,
         help="the file, also as .gz, or - for stdin; it may also stand after the model (default: stdin)",
     )
-    files.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
+    files.add_argument("--output", type=file_path, help="where the translations go (default: stdout)")
     add_files(files)
     files.add_argument("--restart", action="store_true", help="discard the unfinished output of an interrupted run")
     files.add_argument("-q", "--quiet", action="store_true", help="print only errors, without progress and warnings")
@@ -129,7 +139,7 @@ def add_file_options(files: "argparse._ArgumentGroup") -> None:
     )
     files.add_argument(
         "--alignments",
-        type=Path,
+        type=file_path,
         metavar="FILE",
         help="write word alignments such as 0-0 1-2: numbers of words, split at spaces, in the text and its "
         "translation",
@@ -149,7 +159,7 @@ def add_text_options(text: "argparse._ArgumentGroup") -> None:
     )
     text.add_argument(
         "--glossary",
-        type=Path,
+        type=file_path,
         metavar="FILE",
         help="a file with TERM<tab>TRANSLATION on each line; a TERM alone stays untranslated, a final * matches any "
         "ending",
@@ -172,7 +182,7 @@ def add_search_options(search: "argparse._ArgumentGroup") -> None:
 def add_coverage_options(coverage: "argparse._ArgumentGroup") -> None:
     coverage.add_argument(
         "--coverage",
-        type=Path,
+        type=file_path,
         metavar="FILE",
         help="write a report: .tsv has a row for each line, .html has the lines to check, with marks, and .jsonl has "
         "every word",
@@ -381,7 +391,7 @@ def live_input(arguments: argparse.Namespace) -> LiveLines | None:
         return None
 
 
-def count_lines(path: Path | None) -> int | None:
+def count_lines(path: "Path | None") -> int | None:
     """Return the number of lines of a file, for the progress line; `None` if counting is slow or consumes them."""
     if path is None or is_stream(path) or path.suffix == ".gz":
         return None
@@ -394,7 +404,7 @@ def _is_typed() -> bool:
     return sys.stdin is not None and sys.stdin.buffer.isatty()
 
 
-def output_paths(arguments: argparse.Namespace) -> list[Path]:
+def output_paths(arguments: argparse.Namespace) -> "list[Path]":
     return [path for path in (arguments.output, arguments.coverage, arguments.alignments) if path is not None]
 
 

@@ -7,7 +7,6 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -19,9 +18,8 @@ from capsule_mt.options.table import request_layout
 
 VERSION = 23 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
-FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
-LIBRARY = FOLDER / f"engine.{SUFFIX}"
+LIBRARY = os.path.join(os.path.dirname(__file__), "native", f"engine.{SUFFIX}")
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
 BY_ROW = "I8 by row"  # CODES_BY_ROW of native/engine.h
 WIDENED_NUMBERS = 1 << 22  # that `rounded` holds at a time
@@ -61,13 +59,13 @@ class NativeUnavailableError(RuntimeError):
 @functools.cache
 def load_library() -> ctypes.CDLL:
     """Load the engine, or raise an error that says why it is missing."""
-    if not LIBRARY.exists():
+    if not os.path.exists(LIBRARY):
         raise NativeUnavailableError(
-            f"the native engine was not built ({LIBRARY.name} is missing): build it with "
+            f"the native engine was not built ({os.path.basename(LIBRARY)} is missing): build it with "
             "`python -m capsule_mt.engine.build`"
         )
     try:
-        library = ctypes.CDLL(str(LIBRARY))
+        library = ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise NativeUnavailableError(f"the native engine cannot be loaded: {error}") from None
     pointer, number, small, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_char_p
@@ -104,7 +102,7 @@ def load_library() -> ctypes.CDLL:
         "engine_list_candidates": (number, [pointer, pointer, pointer, pointer, pointer, number]),
     }
     # it releases Python's lock itself, and raises what a signal's handler raises
-    vars(library)["engine_translate"] = getattr(ctypes.PyDLL(str(LIBRARY)), "engine_translate", None)
+    vars(library)["engine_translate"] = getattr(ctypes.PyDLL(LIBRARY), "engine_translate", None)
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name, None)
         if function is not None:  # the version check below refuses an older library

@@ -6,9 +6,9 @@ operations.def lists the operations. Weights are read when the engine packs them
 import enum
 import functools
 import math
+import os
 import struct
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 MAX_SLOTS = 12  # of an operation: as native/engine.h has it
@@ -107,7 +107,8 @@ class Kind(NamedTuple):
 @functools.cache
 def operations() -> dict[str, Kind]:
     """Return the engine's operations, in the order of their numbers."""
-    text = (Path(__file__).parent / "operations.def").read_text(encoding="utf-8").partition("*/")[2]
+    with open(os.path.join(os.path.dirname(__file__), "operations.def"), encoding="utf-8") as stream:
+        text = stream.read().partition("*/")[2]
     kinds: dict[str, Kind] = {}
     for number, entry in enumerate(text.split("OPERATION(")[1:]):
         name, _, body = entry.partition(",")

@@ -1,6 +1,6 @@
 """Refuse files that are not text, by their names or first bytes, and say what to do with them."""
 
-from pathlib import PurePath
+import os
 
 NUL = b"\0"
 SAVE_AS_WORD = "save it as .docx"
@@ -58,7 +58,7 @@ REFUSED_SUFFIXES = {
 
 def refusal_of(name: object) -> str | None:
     """Return why a file with this name is not read, and what to do; `None` for other names."""
-    kind, advice = REFUSED_SUFFIXES.get(PurePath(str(name)).suffix.lower(), (None, None))
+    kind, advice = REFUSED_SUFFIXES.get(os.path.splitext(str(name))[1].lower(), (None, None))
     return None if kind is None else f"is {kind}, not text: {advice}"
 
 

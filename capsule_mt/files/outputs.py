@@ -7,14 +7,16 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:  # a start that writes to stdout does without
+    from pathlib import Path
 
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
 NUMBERS = itertools.count()  # of partial files: a process may have several open at once
 
 
-def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
+def check_outputs(outputs: "Iterable[Path | None]", inputs: "Iterable[Path | None]" = ()) -> None:
     """Raise an error for a file that cannot be written, that is written twice, or that is also read.
 
     `None` stands for an unused option. Call this before a model is loaded.
@@ -44,7 +46,7 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] 
                 raise ValueError(f"{path} is read and written: choose another output")
 
 
-def check_output_folder(path: Path) -> None:
+def check_output_folder(path: "Path") -> None:
     """Raise an error if no files can be written into a folder of this name, which need not exist."""
     resolved = path.resolve()
     folder = next(ancestor for ancestor in (resolved, *resolved.parents) if ancestor.exists())
@@ -77,6 +79,8 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             with open(path, "ab") as stream:
                 yield stream
             return
+        from pathlib import Path  # late: importing it takes 4 ms
+
         target = Path(path).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f"{_beginning(target)}.{os.getpid()}.{next(NUMBERS)}.partial")
@@ -109,16 +113,17 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
+def read_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Return the object in a JSON file, or `None` if the file is missing or damaged."""
     try:
-        value = json.loads(path.read_bytes())
+        with open(path, "rb") as stream:
+            value = json.load(stream)
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def remove_partials(path: Path) -> None:
+def remove_partials(path: "Path") -> None:
     """Remove the partial files of a file, or of all files in a folder, that killed processes left behind.
 
     The caller holds the lock of the file or the folder.
@@ -130,7 +135,7 @@ def remove_partials(path: Path) -> None:
             partial.unlink(missing_ok=True)
 
 
-def _beginning(file: Path) -> str:
+def _beginning(file: "Path") -> str:
     """Return the beginning of a file's partial names: its name, cut to what every file system takes."""
     if len(file.name) <= 40:
         return file.name
@@ -139,7 +144,7 @@ def _beginning(file: Path) -> str:
     return f"{file.name[:32]}-{hashlib.sha256(os.fsencode(file.name)).hexdigest()[:8]}"
 
 
-def _is_same(first: Path, second: Path) -> bool:
+def _is_same(first: "Path", second: "Path") -> bool:
     """Return whether two paths, through links or not, lead to the same file, which need not exist."""
     if first.resolve() == second.resolve():
         return True

@@ -6,7 +6,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import BinaryIO, cast
 
 from capsule_mt.files.binary import refuse_binary
@@ -140,18 +139,17 @@ def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
 
 def open_text(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file for `decode_lines`; a file whose name ends in .gz is unpacked."""
-    file = Path(path)
-    if not file.exists():
+    if not os.path.exists(path):
         raise ValueError(f"{path}: no such file")
-    if file.is_dir():
+    if os.path.isdir(path):
         raise ValueError(f"{path} is a folder; a file of text is needed")
-    if file.suffix != ".gz":
-        return open(file, "rb")
-    if file.is_file() and file.stat().st_size == 0:
+    if os.path.splitext(path)[1] != ".gz":
+        return open(path, "rb")
+    if os.path.isfile(path) and os.path.getsize(path) == 0:
         raise ValueError(f"{path}, after line 0: the gzip file is damaged (it has no bytes)")
     import gzip
 
-    return cast(BinaryIO, gzip.open(file, "rb"))
+    return cast(BinaryIO, gzip.open(path, "rb"))
 
 
 def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:

@@ -5,12 +5,14 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from capsule_mt.files.outputs import open_output, read_object, remove_partials, write_output
 from capsule_mt.files.progress import Progress
 from capsule_mt.messages import warn
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SETTINGS_FILE = "settings.json"
 FIRST_LINES = 16  # translated at once, until the speed is known
@@ -86,7 +88,7 @@ class WindowedOutput:
     """
 
     def __init__(
-        self, outputs: list[Path], settings: dict[str, Any], restart: bool = False, is_main: bool = True
+        self, outputs: "list[Path]", settings: dict[str, Any], restart: bool = False, is_main: bool = True
     ) -> None:
         """Resume an interrupted run of the same settings, or raise an error that names the settings that differ.
 
@@ -198,7 +200,7 @@ class WindowedOutput:
         return failures
 
     @property
-    def _finished(self) -> Path:
+    def _finished(self) -> "Path":
         return self.folder.with_name(f"{self.folder.name}.finished")
 
     def _discard(self) -> None:
@@ -207,7 +209,7 @@ class WindowedOutput:
             self.folder.rename(self._finished)
             _remove(self._finished)
 
-    def _path(self, stem: str, suffix: str = ".part") -> Path:
+    def _path(self, stem: str, suffix: str = ".part") -> "Path":
         return self.folder / f"{stem}{suffix}"
 
     def _totals(self) -> Totals:
@@ -339,11 +341,11 @@ def _joined(rows: Sequence[Row], first_line: int) -> tuple[list[list[str]], dict
     return columns, failures, sum(row.is_flagged for row in rows)
 
 
-def _write_with_digest(path: Path, content: bytes) -> None:
+def _write_with_digest(path: "Path", content: bytes) -> None:
     write_output(path, _sha256(content).encode("ascii") + b"\n" + content)
 
 
-def _read_with_digest(path: Path) -> bytes | None:
+def _read_with_digest(path: "Path") -> bytes | None:
     """Return the content of a file that starts with its digest, or `None` if it is missing or damaged."""
     try:
         digest, _, content = path.read_bytes().partition(b"\n")
@@ -358,7 +360,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: "Path") -> None:
     import shutil
 
     if folder.exists():

@@ -2,11 +2,11 @@
 
 import codecs
 import io
+import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import PurePath
 from typing import Any
 
 from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors, notes_of, translated
@@ -77,8 +77,8 @@ DECLARATIONS = {
 
 def suffix_of(name: object) -> str:
     """Return the suffix of a name in lower case, without a final .gz."""
-    path = PurePath(str(name))
-    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+    stem, suffix = os.path.splitext(str(name).lower())
+    return os.path.splitext(stem)[1] if suffix == ".gz" else suffix
 
 
 def format_of(name: object) -> str | None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,9 +58,9 @@ def test_release(command, tmp_path):
 
 
 @compiles
-@pytest.mark.skipif(not LIBRARY.exists(), reason="the native engine was not built here")
+@pytest.mark.skipif(not Path(LIBRARY).exists(), reason="the native engine was not built here")
 def test_the_library_of_this_platform():
-    library = read_library(LIBRARY.read_bytes())
+    library = read_library(Path(LIBRARY).read_bytes())
     check_library(library, this_platform())
     for platform in TARGETS.keys() - {this_platform()}:
         with pytest.raises(ValueError, match=f"the library is not for {platform}: it is "):

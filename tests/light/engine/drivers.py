@@ -40,7 +40,7 @@ def build_driver(source: str, folder: Path, command: list[str], *options: str) -
 
 def build_with_the_library(source: str, folder: Path) -> Path:
     """Compile a program that runs the library of this installation."""
-    return build_driver(source, folder, ZIG, str(LIBRARY), f"-Wl,-rpath,{LIBRARY.parent}")
+    return build_driver(source, folder, ZIG, LIBRARY, f"-Wl,-rpath,{Path(LIBRARY).parent}")
 
 
 def build_whole(source: str, folder: Path, target: str, command: list[str], sanitize: str = "") -> Path:
