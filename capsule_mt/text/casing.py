@@ -151,7 +151,7 @@ def _may_have_other_case(line: str) -> bool:
     """Whether a line may have another case than a sentence: a fast answer for most lines."""
     if line.islower() or line.isupper() or may_have_non_words(line):
         return True
-    if LONG_LOWERCASE_WORD.search(line) is not None:
+    if line[:-1].isalpha() or LONG_LOWERCASE_WORD.search(line) is not None:  # one word, such as "Hello.", or others
         return False
     return not any(len(word) > MAX_SHORT_WORD and word[0].isalpha() and word.islower() for word in line.split())
 

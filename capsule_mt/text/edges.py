@@ -68,8 +68,9 @@ def label_in(text: str, sentence: Span) -> Span | None:
 
     A colon, a semicolon, a comma or an ellipsis may follow it.
     """
-    start = sentence.start
-    if " " in text[start : sentence.end][:-2]:  # a fast answer for most sentences; a space may stand before a colon
+    start, content = sentence.start, text[sentence.start : sentence.end]
+    # fast answers for most sentences; a space may stand before a colon
+    if " " in content[:-2] or (content.endswith(".") and not content.endswith("...")):
         return None
     match = re.compile(LABEL).match(text, start, min(sentence.end, start + MAX_LABEL))
     if match is None or match.end() < sentence.end:

@@ -259,7 +259,7 @@ def language_code(language: str | None) -> str | None:
     """Return the two-letter code of "de", "de_DE", "deu_Latn" or "german"; of other languages, the part before "_"."""
     if not language:
         return None
-    first = re.split(r"[_\-]", language.lower())[0]
+    first = language.lower().replace("-", "_").partition("_")[0]
     return _CODES.get(first) or TWO_LETTER_CODES.get(first, first)
 
 
