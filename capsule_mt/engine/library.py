@@ -16,7 +16,7 @@ from capsule_mt.engine.search import Ids
 from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
 
-VERSION = 23 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
+VERSION = 24 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
 LIBRARY = os.path.join(os.path.dirname(__file__), "native", f"engine.{SUFFIX}")
@@ -83,7 +83,8 @@ def load_library() -> ctypes.CDLL:
         "engine_index_pieces": (small, [pointer]),
         "engine_find_piece": (number, [pointer, text, number]),
         "engine_segment": (number, [pointer, text, number, pointer, pointer]),
-        "engine_count_infinite": (number, [pointer, small, number]),
+        "engine_count_invalid": (number, [pointer, small, number]),
+        "engine_count_negative": (number, [pointer, number]),
         "engine_checksum": (ctypes.c_uint64, [pointer, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
@@ -189,9 +190,15 @@ def rounded(tensor: Tensor | Codes) -> Codes:
     return Codes(codes, magnitudes)
 
 
-def count_infinite(tensor: Tensor) -> int:
-    """Return how many numbers of a tensor of floats are infinite or NaN."""
-    return int(load_library().engine_count_infinite(address_of(tensor), TYPES[tensor.dtype], tensor.size))
+def count_invalid(tensor: Tensor) -> int:
+    """Return how many numbers of a tensor are infinite or NaN; of codes, how many are -128."""
+    return int(load_library().engine_count_invalid(address_of(tensor), TYPES[tensor.dtype], tensor.size))
+
+
+def count_negative(tensor: Tensor) -> int:
+    """Return how many numbers of a tensor of floats are below zero."""
+    floats = widened(tensor)
+    return int(load_library().engine_count_negative(address_of(floats), floats.size))
 
 
 def checksum(content: "bytes | bytearray | memoryview | array[Any]") -> int:

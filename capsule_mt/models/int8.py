@@ -7,12 +7,11 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from capsule_mt.engine.library import rounded
+from capsule_mt.engine.library import count_invalid, count_negative, rounded
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models.facts import check_facts, write_facts
 from capsule_mt.models.parts import Parts
 from capsule_mt.models.registry import TRAINED_ONLY
-from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import (
     INT8_FILE,
     WEIGHTS_FILE,
@@ -22,8 +21,6 @@ from capsule_mt.models.weights import (
 )
 
 FORMAT = 3
-NO_CODE = b"\x80"
-BLOCK = 1 << 16  # bytes that are searched for `NO_CODE` at a time: their copy stays in the cache
 
 
 class Int8File:
@@ -51,14 +48,13 @@ class Int8File:
     def read(self, name: str) -> Tensor | Codes:
         if name in self._stored:
             return self._stored.read(name)
-        codes, largest = f"{name}.codes", self._stored.read(f"{name}.largest")
-        content = self._stored.content(codes)
-        # `in` on a memoryview would compare numbers with `bytes`, and find nothing
-        if any(NO_CODE in bytes(content[start : start + BLOCK]) for start in range(0, len(content), BLOCK)):
-            raise self._stored.problem(codes, f"`{codes}` has the code -128, which no number is rounded to")
-        if not isinstance(largest, Tensor) or min(floats(largest), default=0.0) < 0:
-            raise self._stored.problem(codes, f"`{name}.largest` has a negative number")
-        return Codes(Tensor(content, "I8", self._stored.shape(codes)), largest)
+        stored_codes, largest = f"{name}.codes", self._stored.read(f"{name}.largest")
+        codes = Tensor(self._stored.content(stored_codes), "I8", self._stored.shape(stored_codes))
+        if count_invalid(codes):
+            raise self.problem(stored_codes, f"`{stored_codes}` has the code -128, which no number is rounded to")
+        if not isinstance(largest, Tensor) or count_negative(largest):
+            raise self.problem(stored_codes, f"`{name}.largest` has a negative number")
+        return Codes(codes, largest)
 
     def problem(self, name: str, message: str) -> ValueError:
         return self._stored.problem(name, message)

@@ -418,7 +418,7 @@ class _Marian:
 
     def _composed(self, first: Linear, second: Linear, name: str) -> Linear:
         """Return the product of two maps as one map; `name` is the module that holds both."""
-        self.parts.keep_exact(f"{name}.")
+        self.parts.keep_exact(*(tensor for tensor in self.parts.used if tensor.startswith(f"{name}.")))
 
         def read() -> tuple[Tensor, Tensor | None]:
             (inner, inner_bias), (outer, bias) = first.read(), second.read()

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-from capsule_mt.engine.library import count_infinite
+from capsule_mt.engine.library import count_invalid
 from capsule_mt.engine.program import DTYPES, Codes, Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.marian_yaml import read_yaml
@@ -249,7 +249,7 @@ def read_numbers(weights: MarianFile, name: str) -> Tensor:
     if item.dtype not in ("F32", "F16"):
         raise CheckpointError(f"{weights.file}: `{name}` is saved as {item.dtype}, choose one of F32, F16")
     tensor = Tensor(weights.content(name), item.dtype, item.shape)
-    if infinite := count_infinite(tensor):
+    if infinite := count_invalid(tensor):
         raise CheckpointError(f"{weights.file}: `{name}` has {infinite} of {tensor.size} numbers that are not finite")
     return tensor
 

@@ -3,6 +3,7 @@
 import os
 import stat
 from io import BufferedReader
+from threading import Lock
 
 from capsule_mt.messages import check_path
 
@@ -65,6 +66,23 @@ def open_descriptor(file: str | os.PathLike[str], max_size: int | None = None) -
     except BaseException:
         os.close(descriptor)
         raise
+
+
+class OpenFile:
+    """A file of a model, open until this object is dropped. Threads may share it."""
+
+    def __init__(self, file: str | os.PathLike[str]) -> None:
+        self.descriptor = open_descriptor(file)
+        self._lock = Lock()
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+    def read(self, start: int, size: int) -> bytes:
+        with self._lock:  # Windows lacks `os.pread`
+            os.lseek(self.descriptor, start, os.SEEK_SET)
+            return os.read(self.descriptor, size)
 
 
 def read_file(file: str | os.PathLike[str]) -> bytes:

@@ -98,11 +98,10 @@ class Parts:
             linear = self.maps[table] = Linear(targets, width, lambda: (read()[0], self.tensor(bias)))
         return self.shared(table, linear)
 
-    def keep_exact(self, prefix: str) -> None:
-        """Keep the tensors whose names begin with `prefix` as exact numbers, not codes."""
-        exact_names = {name for name in self.used if name.startswith(prefix)}
-        self._exact |= exact_names
-        self.rounded -= exact_names
+    def keep_exact(self, *names: str) -> None:
+        """Keep these tensors as exact numbers, not codes."""
+        self._exact.update(names)
+        self.rounded.difference_update(names)
 
     def tensor(self, name: str) -> Tensor:
         """Read a tensor; codes become the numbers that they stand for."""

@@ -6,13 +6,12 @@ small.json has the format's version and the file's checksum. Loading decodes the
 import os
 from collections.abc import Iterator
 
-from capsule_mt.engine.library import rounded
+from capsule_mt.engine.library import count_negative, rounded
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models.coded import PARTS, coded, decoded, fault_of, shape_of
 from capsule_mt.models.facts import check_facts, write_facts
 from capsule_mt.models.int8 import names_to_write
 from capsule_mt.models.parts import Parts
-from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import (
     SMALL_FILE,
     SafetensorsFile,
@@ -51,7 +50,7 @@ class SmallFile:
         if name not in self._shapes:
             return self._stored.read(name)
         largest = self._stored.read(f"{name}.largest")
-        if not isinstance(largest, Tensor) or min(floats(largest), default=0.0) < 0:
+        if not isinstance(largest, Tensor) or count_negative(largest):
             raise self.problem(name, f"`{name}.largest` has a negative number")
         try:
             return decoded({part: self._stored.content(f"{name}.{part}") for part in PARTS})

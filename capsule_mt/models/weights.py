@@ -10,12 +10,12 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from capsule_mt.engine.library import count_infinite
+from capsule_mt.engine.library import count_invalid
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.messages import shown
 from capsule_mt.models import tensors
 from capsule_mt.models.opening import CheckpointError as CheckpointError
-from capsule_mt.models.opening import open_descriptor, open_file, read_file
+from capsule_mt.models.opening import OpenFile, open_file, read_file
 
 WEIGHTS_FILE = "model.safetensors"
 INT8_FILE = "int8.safetensors"  # of a checkpoint in int8
@@ -23,7 +23,7 @@ SMALL_FILE = "small.safetensors"  # of a small checkpoint
 CODES_FILES = INT8_FILE, SMALL_FILE  # whose matrices are codes
 PICKLED_FILE = "pytorch_model.bin"
 INDEX_FILE = "model.safetensors.index.json"
-MIN_MAPPED_SIZE = 1 << 16  # bytes: reading a smaller tensor is faster than mapping it
+MIN_MAPPED_SIZE = 1 << 17  # bytes: reading a smaller tensor is faster than mapping it
 MAX_HEADER_SIZE = 100_000_000  # bytes, as safetensors allows
 FLOATING_TYPES = ("F64", "F32", "F16", "BF16")
 ITEM_SIZES = {
@@ -77,6 +77,7 @@ class SafetensorsFile:
         self.files = [os.fspath(file) for file in files]
         self.metadata: dict[str, Any] = {}
         self._entries: dict[str, Entry] = {}
+        self._open_files: dict[str, OpenFile] = {}  # opening one for each tensor takes milliseconds
         for file in self.files:
             for name, entry in self._entries_of(file, self.metadata):
                 if name in self._entries:
@@ -148,26 +149,24 @@ class SafetensorsFile:
             tensor = tensors.of_floats(array("d", bytes(content)), entry.shape)
         else:
             tensor = Tensor(content, entry.dtype, entry.shape)
-        if num_not_finite := count_infinite(tensor):
+        if num_not_finite := count_invalid(tensor):
             raise self.problem(name, f"`{name}` has {num_not_finite} of {tensor.size} numbers that are not finite")
         return tensor
 
     def content(self, name: str) -> "bytes | memoryview":
         """Return the bytes of a tensor of any type."""
         entry = self._entries[name]
-        descriptor = open_descriptor(entry.file)  # not a stream: opening one for each tensor takes milliseconds
-        try:
-            if os.fstat(descriptor).st_size < entry.start + entry.size:
-                raise self.problem(name, "was cut off while it was read")
-            if entry.size < MIN_MAPPED_SIZE:
-                os.lseek(descriptor, entry.start, os.SEEK_SET)
-                return os.read(descriptor, entry.size)
-            # one map for each tensor, so that its memory is freed with it
-            padding = entry.start % mmap.ALLOCATIONGRANULARITY
-            start, size = entry.start - padding, padding + entry.size
-            mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=start)
-        finally:
-            os.close(descriptor)
+        if entry.file not in self._open_files:
+            self._open_files[entry.file] = OpenFile(entry.file)
+        file = self._open_files[entry.file]
+        if os.fstat(file.descriptor).st_size < entry.start + entry.size:
+            raise self.problem(name, "was cut off while it was read")
+        if entry.size < MIN_MAPPED_SIZE:
+            return file.read(entry.start, entry.size)
+        # one map for each tensor, so that its memory is freed with it
+        padding = entry.start % mmap.ALLOCATIONGRANULARITY
+        start, size = entry.start - padding, padding + entry.size
+        mapped = mmap.mmap(file.descriptor, size, access=mmap.ACCESS_READ, offset=start)
         content = memoryview(mapped)[padding:]
         return content if entry.start % 8 == 0 else bytes(content)  # the engine reads aligned numbers only
 

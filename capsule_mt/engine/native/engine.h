@@ -18,7 +18,7 @@
 #endif
 
 /* Changes with this interface, and with the options in a request. */
-#define ENGINE_VERSION (23 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (24 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
@@ -175,8 +175,10 @@ EXPORTED int64_t engine_find_piece(const pieces_t *pieces, const uint8_t *text, 
  * and its index, -1 if it is unknown; returns how many there are, or NO_MEMORY. */
 EXPORTED int64_t engine_segment(const pieces_t *pieces, const uint8_t *text, int64_t size, int32_t *lengths,
                                 int32_t *indices);
-/* The number of values of any type but CODES that are infinite or NaN. */
-EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
+/* The number of values that are infinite or NaN; of CODES, those that are -128. */
+EXPORTED int64_t engine_count_invalid(const void *values, int type, int64_t count);
+/* The number of values below zero. */
+EXPORTED int64_t engine_count_negative(const float *values, int64_t count);
 /* A checksum of `size` bytes, for finding damage: every change within eight bytes of them changes it. */
 EXPORTED uint64_t engine_checksum(const uint8_t *content, int64_t size);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);

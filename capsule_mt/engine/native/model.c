@@ -273,21 +273,30 @@ void engine_round_codes(const float *source, int8_t *codes, float *magnitudes, i
     }
 }
 
-int64_t engine_count_infinite(const void *values, int type, int64_t count) {
-    int64_t num_infinite = 0;
+int64_t engine_count_invalid(const void *values, int type, int64_t count) {
+    int64_t num_invalid = 0;
     const uint32_t *words = values;
     const uint16_t *halves = values;
+    const int8_t *codes = values;
     uint16_t exponent = type == BFLOAT16 ? 0x7f80 : 0x7c00;
     for (int64_t first = 0; first < count; first += 4096) { /* a short sum goes into narrow lanes */
         int64_t end = count - first < 4096 ? count : first + 4096;
-        uint16_t infinite = 0;
+        uint16_t invalid = 0;
         if (type == FLOAT32)
-            for (int64_t i = first; i < end; i++) infinite += (words[i] & 0x7f800000) == 0x7f800000;
+            for (int64_t i = first; i < end; i++) invalid += (words[i] & 0x7f800000) == 0x7f800000;
+        else if (type == CODES)
+            for (int64_t i = first; i < end; i++) invalid += codes[i] == INT8_MIN;
         else
-            for (int64_t i = first; i < end; i++) infinite += (halves[i] & exponent) == exponent;
-        num_infinite += infinite;
+            for (int64_t i = first; i < end; i++) invalid += (halves[i] & exponent) == exponent;
+        num_invalid += invalid;
     }
-    return num_infinite;
+    return num_invalid;
+}
+
+int64_t engine_count_negative(const float *values, int64_t count) {
+    int64_t num_negative = 0;
+    for (int64_t i = 0; i < count; i++) num_negative += values[i] < 0;
+    return num_negative;
 }
 
 #define CHECKSUM_LANES 8 /* no multiplication waits for another */

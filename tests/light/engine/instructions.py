@@ -50,7 +50,7 @@ class CountedLibrary(EmulatedLibrary):
         valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
         super().__init__([*valgrind, f"--log-file={self.log}", str(program)], folder)
 
-    def engine_count_infinite(self, *_: int) -> int:
+    def engine_count_invalid(self, *_: int) -> int:
         return 0
 
     @property
