@@ -472,13 +472,10 @@ class Scorer:
             return self.loaded.tokenizer
         if (pair_tokenizer := self._pair_tokenizers.get((source, target))) is not None:
             return pair_tokenizer
-        requested_pair = source, target
-        if not target:  # the checkpoint's settings may force a language
-            target = tokenizer.code_among(self.loaded.generation.get(FIRST_TOKEN), self.loaded.start)
         pair_tokenizer = tokenizer.for_pair(source, target, self.loaded.start)
         if len(self._pair_tokenizers) >= MAX_PAIRS:
             self._pair_tokenizers.clear()
-        self._pair_tokenizers[requested_pair] = pair_tokenizer
+        self._pair_tokenizers[source, target] = pair_tokenizer
         return pair_tokenizer
 
     @cached_property
@@ -491,12 +488,22 @@ class Scorer:
         source, target = self.languages
         languages = options.src_lang or source, options.tgt_lang or target
         if self._pair is None:
-            return languages
+            default_source, default_target = self._default_languages
+            return languages[0] or default_source, languages[1] or default_target
         name = f"{self._folder} translates {self._pair}"
         for argument, language, model_language in zip(("src_lang", "tgt_lang"), languages, self._pair, strict=True):
             if language:
                 check_language(argument, language, model_language, name)
         return languages[0] or self._pair.source, languages[1] or self._pair.target
+
+    @cached_property
+    def _default_languages(self) -> tuple[str | None, str | None]:
+        """The codes that a model of many languages has for calls that name no language."""
+        tokenizer = many_languages(self.loaded.tokenizer)
+        if tokenizer is None:
+            return None, None
+        forced_id, start_id = self.loaded.generation.get(FIRST_TOKEN), self.loaded.start
+        return tokenizer.source_language, tokenizer.code_among(forced_id, start_id)
 
     @cached_property
     def _pair(self) -> "LanguagePair | None":

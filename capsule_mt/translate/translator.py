@@ -94,12 +94,12 @@ class Translator(Scorer, TextTranslator):
 
     def check_languages(self) -> None:
         """Refuse `languages` that the model does not have; a call may name one that is missing."""
+        tokenizer = many_languages(self.loaded.tokenizer)
         for argument, language in zip(("src_lang", "tgt_lang"), self.languages, strict=True):
             check_language_type(argument, language)
-        tokenizer = many_languages(self.loaded.tokenizer)
-        for argument, language in zip(("src_lang", "tgt_lang"), self._languages(TranslationOptions()), strict=True):
             if tokenizer is not None and language is not None:
                 code_of(argument, language, tokenizer.language_codes)
+        self._languages(TranslationOptions())  # a model of one pair refuses others
 
     @property
     def target_language(self) -> str | None:

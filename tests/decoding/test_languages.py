@@ -262,6 +262,7 @@ def test_the_first_token_of_a_checkpoint_names_the_target(folders, tmp_path):
     edit_json(tmp_path / "model" / "config.json", forced_bos_token_id=codes["ro_RO"])
     translator = Translator.from_pretrained(tmp_path / "model")
     assert translator(SENTENCES["en"], **SHORT).segments[0].target_ids[1] == codes["ro_RO"]
+    assert translator.plan(TranslationOptions()).languages == ("en_XX", "ro_RO")
     german = translator(SENTENCES["en"], tgt_lang="de", **SHORT)
     assert german.segments[0].target_ids[1:3].count(codes["de_DE"]) >= 1
     assert german.segments[0].target_ids[1] == codes["de_DE"]
@@ -287,6 +288,8 @@ def test_a_decoder_that_starts_with_its_language(folders, tmp_path):
         assert list(translation.segments[0].target_ids) == expected
     (scored,) = translator.score([SENTENCES["en"]], ["Da."])
     assert romanian not in scored.segments[0].target_ids[1:]
+    assert translator.target_language == "ro_RO"  # files get it, and so do the rules for typography and checks
+    assert translator.plan(TranslationOptions()).languages == ("en", "ro_RO")
     with pytest.raises(ValueError, match=r"`tgt_lang` must be ro_RO, the language of the checkpoint's .*, got 'fr'"):
         translator(SENTENCES["en"], tgt_lang="fr")
     listed = Translator.from_pretrained(tmp_path / "model", src_lang="en", shortlist=True)
