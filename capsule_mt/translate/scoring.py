@@ -11,6 +11,7 @@ from capsule_mt.coverage.names import head_of
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import check_path, warn, warn_once
+from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
@@ -109,6 +110,7 @@ class Scorer:
 
     def set_calibration(self, values: Mapping[str, Any]) -> None:
         """Use other curves and lists of words: a `coverage_calibration` of config.json."""
+        check_calibration(values, self.loaded.head_shape, "`set_calibration`")
         self.loaded = self.loaded._replace(calibration=values)
 
     @property

@@ -146,6 +146,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         self._tokenizer(TranslationOptions())
 
     def set_calibration(self, values: Mapping[str, Any]) -> None:
+        check_calibration(values, self.loaded.head_shape, "`set_calibration`")
         self.model.config.coverage_calibration = dict(values) or None
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:

@@ -466,7 +466,8 @@ def test_a_reverse_model_reads_the_languages_of_the_call(name, folders):
     """In the other direction, whatever languages either model was loaded with."""
     folder, *_ = folders[name]
     text, translation, calls = SENTENCES["de"], "Le vieil homme _achète.", {"src_lang": "de", "tgt_lang": "fr"}
-    calibration = {"attention": {"head": [0, 0]}, "verified": {"unrelated": {"score": 0.9}}}
+    unrelated = {"score": 0.9, "flagged": 0.01, "caught": {}}
+    calibration = {"attention": {"head": [0, 0]}, "verified": {"unrelated": unrelated}}
     results = []
     for languages, reverse_languages, call in (
         (("de", "fr"), ("fr", "de"), {}),

@@ -298,6 +298,8 @@ def test_words_that_a_translation_must_contain(fast):
 
 
 def test_a_calibration_is_checked(fast, monkeypatch):
+    with pytest.raises(ValueError, match=r"^`set_calibration`: `coverage_calibration.attention.head` must be a layer"):
+        fast.set_calibration({"attention": {"head": [9, 0]}})
     monkeypatch.setattr(fast.model.config, "coverage_calibration", {"attention": {"head": [9, 0]}})
     with pytest.raises(ValueError, match=r"`coverage_calibration\.attention\.head` must be a layer and a head of .*9"):
         Translator(fast.model, fast.tokenizer)

@@ -337,6 +337,22 @@ def test_omissions_without_a_head_are_by_deletion(pair):
     assert complete.is_unrelated is None
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (None, "`coverage_calibration` must be an object, got None"),
+        ([], r"`coverage_calibration` must be an object, got \[\]"),
+        ({"attention": {"head": [9, 0]}}, r"`coverage_calibration.attention.head` must be a layer and a head of \d+"),
+        ({"verified": {"alarm": 0.5}}, "`coverage_calibration.verified.alarm` must be an object, got 0.5"),
+    ],
+)
+def test_a_calibration_that_is_set_is_checked(pair, values, message):
+    before = pair.calibration
+    with pytest.raises(ValueError, match=f"^`set_calibration`: {message}"):
+        pair.set_calibration(values)
+    assert pair.calibration == before
+
+
 def test_a_made_up_word_by_hand():
     """The words have the tokens 0, 1 to 2 and 3 of the translation, the end token apart."""
     spans = [Span(0, 3), Span(4, 9), Span(10, 15)]

@@ -157,7 +157,8 @@ def test_the_alarm_of_both(both):
     curves = {"words": [[0.0, 0.0], [1.0, 1.0]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
     for first_alarm, second_alarm, expected in ((0.9, 0.8, 0.8), (0.7, 0.8, 0.7), (None, 0.8, None)):
         for leg, alarm in ((first, first_alarm), (second, second_alarm)):
-            leg.set_calibration({} if alarm is None else {"deletion": {**curves, "alarm": {"score": alarm}}})
+            values = {"score": alarm, "flagged": 0.01, "caught": {}}
+            leg.set_calibration({} if alarm is None else {"deletion": {**curves, "alarm": values}})
         coverage = translator("\n".join(TEXTS[:3]), coverage=CoverageOptions(method="deletion")).coverage
         assert coverage.threshold == expected
     assert translator(TEXTS[0], coverage=CoverageOptions(threshold=0.5)).coverage.threshold == 0.5
