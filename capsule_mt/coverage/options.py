@@ -1,5 +1,6 @@
 """The options of coverage."""
 
+import math
 from dataclasses import dataclass
 
 from capsule_mt.coverage.names import MARKS, METHODS, REMOVED, CoverageMethod, Marks
@@ -47,9 +48,9 @@ class CoverageOptions:
                 raise TypeError(f"`{name}` must be a number, got {number!r}")
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise ValueError(f"`threshold` of coverage must be a score from 0 to 1, got {self.threshold!r}")
-        if self.weight is not None and not self.weight >= 0:
-            raise ValueError(f"`weight` of coverage must be a number of at least 0, got {self.weight!r}")
+        if self.weight is not None and not 0 <= self.weight < math.inf:
+            raise ValueError(f"`weight` of coverage must be a finite number of at least 0, got {self.weight!r}")
         if not isinstance(self.support, bool):
             raise TypeError(f"`support` must be True or False, got {self.support!r}")
-        if self.retry_beams is not None and self.retry_beams < 2:
-            raise ValueError(f"`retry_beams` must be at least 2, got {self.retry_beams}")
+        if self.retry_beams is not None and not (self.retry_beams >= 2 and self.retry_beams % 1 == 0):
+            raise ValueError(f"`retry_beams` must be a whole number of at least 2, got {self.retry_beams!r}")

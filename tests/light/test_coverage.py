@@ -75,13 +75,15 @@ def test_options_that_are_refused():
     for name in ("threshold", "retry_beams", "weight"):
         with pytest.raises(TypeError, match=f"`{name}` must be a number, got '4'"):
             CoverageOptions(**{name: "4"})
-    with pytest.raises(ValueError, match="`retry_beams` must be at least 2, got 1"):
-        CoverageOptions(threshold=0.5, retry_beams=1)
+    for retry_beams in (1, 2.5, float("inf")):
+        with pytest.raises(ValueError, match=f"`retry_beams` must be a whole number of at least 2, got {retry_beams}"):
+            CoverageOptions(threshold=0.5, retry_beams=retry_beams)
     for threshold in (-0.1, 80, float("nan")):
         with pytest.raises(ValueError, match="`threshold` of coverage must be a score from 0 to 1, got"):
             CoverageOptions(threshold=threshold)
-    with pytest.raises(ValueError, match="`weight` of coverage must be a number of at least 0, got -1"):
-        CoverageOptions(weight=-1)
+    for weight in (-1, float("inf")):
+        with pytest.raises(ValueError, match=f"`weight` of coverage must be a finite number .* 0, got {weight}"):
+            CoverageOptions(weight=weight)
     with pytest.raises(TypeError, match="`support` must be True or False, got 'yes'"):
         CoverageOptions(support="yes")
     with pytest.raises(ValueError, match="`marks` must be sure, likely or all, got 'some'"):
