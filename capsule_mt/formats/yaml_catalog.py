@@ -29,7 +29,10 @@ BLOCK = re.compile(r"[|>][+-]?")
 PLAIN = re.compile(r"(?:[^\s:#]|:(?=\S)|(?<=\S)#|[ \t]+(?=[^\s#]))+")
 ITEM = re.compile(rf"[ ]*({DOUBLE_QUOTED}|{SINGLE_QUOTED}|[^\s,\[\]{{}}#&*!|>'\"%@`][^,\[\]{{}}\n#]*)(,|(?=\]))")
 # numbers, dates, truth values, nothing, and symbols of Ruby are not texts
-NOT_TEXT = re.compile(r"(?i)~|null|true|false|yes|no|on|off|[-+]?[.\d][\d_.,:TZ+-]*|:\w+")
+NOT_TEXT = re.compile(
+    r"(?i)~|null|true|false|yes|no|on|off|:\w+|[-+]?(?:[.\d][\d_.,:TZ+-]*(?:e[-+]?\d+)?|0x[\da-f_]+|\.inf|\.nan)"
+    r"|\d{4}-\d\d?-\d\d?[ \t]+[\d:.]+(?:[ \t]*(?:Z|[-+][\d:]+))?"
+)
 SAFE_PLAIN = re.compile(r"[^\W\d_](?:[^\s:#]|:(?=\S)|(?<=\S)#|[ ]+(?=[^\s#]))*")
 BREAK = r"(?:(?<![ \t])[ \t]+)?\n[ \t]*((?:\n[ \t]*)*)"  # a space; each further line break is one
 ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U000[0-9A-Fa-f]{5}|(?s:.))([ \t]*)" + f"|{BREAK}")

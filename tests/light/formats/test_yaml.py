@@ -139,6 +139,16 @@ def test_what_is_not_read_is_refused_by_line(content, message):
     assert str(error.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["1.0e-4", "6.02E+23", "0x1F", ".inf", "-.Inf", ".NaN", "12:30:00", "2001-12-14 21:59:43.10 -5", "1_000", "off"],
+)
+@pytest.mark.parametrize("form", ["a: {}\n", "a: [{}]\n", "a:\n- {}\n"])
+def test_what_pyyaml_does_not_read_as_a_text_stays(form, value):
+    assert not isinstance(yaml.safe_load(value), str)
+    assert translated(form.format(value)) == form.format(value)
+
+
 def test_texts_between_bars_are_translated_by_themselves():
     """vue-i18n also reads catalogs in YAML."""
     content = "a: no hats | one hat | many hats\nb: on|off\n"
