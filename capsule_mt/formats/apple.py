@@ -2,8 +2,9 @@
 
 import codecs
 import re
+from collections.abc import Callable
 
-from capsule_mt.formats.catalog import Catalog, Message, Plural, TextCatalog
+from capsule_mt.formats.catalog import Catalog, Edit, Message, Plural, TextCatalog
 from capsule_mt.formats.plurals import CATEGORIES, rule_of
 from capsule_mt.formats.units import FormatError
 from capsule_mt.formats.xml import Element, escaped, parse_text
@@ -35,14 +36,21 @@ class StringsFile(TextCatalog):
                 if value is None:
                     self._refuse(offset, "a value in double quotes is expected after `=`")
                 if value[1] is not None:
-                    message = Message(self._unescaped(value[1], value.start()), VARIABLE)
-                    self._add(
-                        message, f"line {self._line(value.start())}", self._replace(value.start(1), value.end(1))
-                    )
+                    self._add_value(value, self._replace(value.start(1), value.end(1)))
                 offset = self._skip(value.end())
+            elif key[1] is not None and text.startswith(";", offset):  # its value is the same text
+                self._add_value(key, self._give_value(key.end()))
             if not text.startswith(";", offset):
                 self._refuse(offset, f"`;` is expected, got {text[offset : offset + 20]!r}")
             offset = self._skip(offset + 1)
+
+    def _add_value(self, quoted: "re.Match[str]", write: Callable[[str, bool], None]) -> None:
+        message = Message(self._unescaped(quoted[1], quoted.start()), VARIABLE)
+        self._add(message, f"line {self._line(quoted.start())}", write)
+
+    def _give_value(self, end: int) -> Callable[[str, bool], None]:
+        """Return a function that adds a value to a key that ends at this offset."""
+        return lambda text, _: self._edits.append(Edit(end, end, f' = "{self._escaped(text)}"'))
 
     def _skip(self, offset: int) -> int:
         match = SPACE.match(self._text, offset)

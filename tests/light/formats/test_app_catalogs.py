@@ -92,6 +92,15 @@ def test_strings():
     }
 
 
+def test_a_key_of_strings_without_a_value_is_its_own_value():
+    content = '"Der \\"alte\\" Mann" ; // bleibt\n"%d Hüte";\nYES;\n'
+    written = translated("a.strings", content).decode()
+    assert written == ('"Der \\"alte\\" Mann" = "DER \\"ALTE\\" MANN" ; // bleibt\n"%d Hüte" = "%d HÜTE";\nYES;\n')
+    openstep_plist = pytest.importorskip("openstep_plist")
+    assert openstep_plist.loads("{" + content + "}")["%d Hüte"] == "%d Hüte"
+    assert openstep_plist.loads("{" + written + "}")["%d Hüte"] == "%d HÜTE"
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-8"])
 def test_the_encoding_of_strings_stays(encoding):
     content = ("\ufeff" + STRINGS).encode(encoding)
