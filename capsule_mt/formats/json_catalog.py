@@ -128,9 +128,11 @@ class JsonCatalog(TextCatalog):
                 if not key.startswith("@"):
                     self._add_value(member, None)
         elif root.value and all(map(_is_chrome, root.value.values())):
-            for member in root.value.values():
-                assert isinstance(member.value, dict)
-                self._add_value(member.value["message"], CHROME)
+            messages = [member.value["message"] for member in root.value.values() if isinstance(member.value, dict)]
+            # Chrome does not have branches: a catalog with some, such as Lighthouse's, is in ICU syntax
+            is_icu = any(has_branches(str(message.value)) for message in messages)
+            for message in messages:
+                self._add_value(message, I18N if is_icu else CHROME)
         else:
             self._add_value(root, I18N)
 

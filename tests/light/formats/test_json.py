@@ -182,6 +182,20 @@ def test_texts_between_bars_stay_if_one_is_not_sound(translate):
     assert json.loads(translated("a.json", json.dumps(VUE), "ru", translate))["b"] == VUE["b"]
 
 
+def test_messages_in_the_shape_of_chromes_may_have_branches():
+    """Lighthouse's have."""
+    content = (
+        '{"a.js | b": {"message": "{n, plural, =1 {1 Hut} other {# Hüte}}"}, "c": {"message": "Hüte von {name}", '
+        '"description": "Wer"}}'
+    )
+    written = json.loads(translated("en-US.json", content, "ru"))
+    assert written["c"] == {"message": "HÜTE VON {name}", "description": "Wer"}
+    pyicumessageformat = pytest.importorskip("pyicumessageformat")
+    (plural,) = pyicumessageformat.Parser().parse(written["a.js | b"]["message"])
+    assert (plural["name"], list(plural["options"])) == ("n", ["=1", "one", "few", "many", "other"])
+    assert "# HÜTE" in written["a.js | b"]["message"]
+
+
 def test_chrome():
     written = json.loads(translated("messages.json", CHROME))
     expected = json.loads(CHROME)
