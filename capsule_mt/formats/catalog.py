@@ -14,6 +14,7 @@ from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, Rule, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit, has_other_placeholders, note_of_branches
 from capsule_mt.text.keeping import Item, parts_of, placeholders_of
+from capsule_mt.text.languages import LANGUAGES, REGION, language_of
 
 # a link of Markdown: its label, and its address with the brackets
 LINK = re.compile(r"(?<!!)\[([^\[\]\n]{1,200})(\]\((?:https?:|mailto:|[/#.{%$])[^\s()]*\))")
@@ -178,6 +179,12 @@ class Plural:
                 return None
             forms[name] = text
         return forms
+
+
+def is_language_code(text: str) -> bool:
+    """Return whether a text is the code of a language, such as "de", "pt-BR" or "zh-Hant-TW", but not "no_results"."""
+    match = re.fullmatch(rf"[a-z]{{2,3}}(?:[-_](?:{REGION}|[A-Z][a-z]{{3}})|-[a-z]{{2}})*", text)
+    return match is not None and language_of(text) in LANGUAGES
 
 
 class Edit(NamedTuple):

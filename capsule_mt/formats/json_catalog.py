@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # what `json` itself reads strings with
 from typing import Any, NamedTuple
 
-from capsule_mt.formats.catalog import BAR, SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog
+from capsule_mt.formats.catalog import BAR, SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog, is_language_code
 from capsule_mt.formats.icu import has_branches
 from capsule_mt.formats.plurals import CATEGORIES, NUMBER
 from capsule_mt.formats.units import BY_HAND, Translated
@@ -122,7 +122,9 @@ class JsonCatalog(TextCatalog):
                 f"a catalog holds mostly texts, this file has {self._num_texts} of them and {self._num_other_values} "
                 "numbers and the like: copy its texts into a .txt",
             )
-        self._locale = root.value.get("@@locale") if is_arb else None
+        self._locale = root.value.get("@@locale" if is_arb else "locale")  # the latter as in Angular's
+        if self._locale is not None and not is_language_code(str(self._locale.value)):
+            self._locale = None
         if is_arb:
             for key, member in root.value.items():
                 if not key.startswith("@"):
@@ -158,7 +160,7 @@ class JsonCatalog(TextCatalog):
                 child.key: (ordered[index], ordered[index + 2]) for index, child in enumerate(member.value.values())
             }
             for child in member.value.values():
-                if child.key.startswith("@"):  # metadata, as in MediaWiki
+                if child is self._locale or child.key.startswith("@"):  # metadata, as in MediaWiki
                     continue
                 group = group_of.get(child.key)
                 if group is None and child.key in GO_METADATA and fixed is I18N and _is_plural(member.value):
@@ -238,8 +240,9 @@ class JsonCatalog(TextCatalog):
 
     def _state_language(self) -> None:
         locale = self._locale
-        if locale is not None and isinstance(locale.value, str) and self._language:
-            self._edits.append(Edit(locale.value_start, locale.end, _quoted(self._language)))
+        if locale is not None and self._language:
+            language = self._language if locale.key == "@@locale" else self._language.replace("_", "-")
+            self._edits.append(Edit(locale.value_start, locale.end, _quoted(language)))
 
     def _escaped(self, text: str) -> str:
         return _quoted(text)

@@ -9,9 +9,9 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-from capsule_mt.formats.catalog import SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog
+from capsule_mt.formats.catalog import SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog, is_language_code
 from capsule_mt.formats.plurals import CATEGORIES
-from capsule_mt.text.languages import LANGUAGES, is_other_language, language_of
+from capsule_mt.text.languages import is_other_language
 
 STRFTIME = re.compile(r"%[-0^#_]?[A-Za-z]")  # a part of a date, or of a number's format
 DOUBLE_QUOTED, SINGLE_QUOTED = r'"(?:[^"\\]|\\(?s:.))*"', r"'(?:[^']|'')*'"
@@ -127,8 +127,9 @@ class YamlCatalog(TextCatalog):
             return
         start, end = self._root_keys[0]
         key = self._text[start:end]
-        if language_of(key.strip("\"'")) in LANGUAGES and is_other_language(key.strip("\"'"), self._language):
-            self._edits.append(Edit(start, end, key.replace(key.strip("\"'"), self._language)))
+        code = key.strip("\"'")
+        if is_language_code(code) and is_other_language(code, self._language):
+            self._edits.append(Edit(start, end, key.replace(code, self._language)))
 
     def _content(self) -> bytes:
         return super()._content().decode().replace("\n", self._ending).encode()

@@ -182,6 +182,13 @@ def test_texts_between_bars_stay_if_one_is_not_sound(translate):
     assert json.loads(translated("a.json", json.dumps(VUE), "ru", translate))["b"] == VUE["b"]
 
 
+def test_angulars_catalog_states_its_locale():
+    content = '{"locale": "de", "translations": {"a": "Ein Hut von {name}", "locale": "Ein Ort"}}'
+    written = {"locale": "pt-BR", "translations": {"a": "EIN HUT VON {name}", "locale": "EIN ORT"}}
+    assert json.loads(translated("messages.json", content, "pt_BR")) == written
+    assert json.loads(translated("messages.json", '{"locale": "no place"}', "pt")) == {"locale": "NO PLACE"}
+
+
 def test_messages_in_the_shape_of_chromes_may_have_branches():
     """Lighthouse's have."""
     content = (

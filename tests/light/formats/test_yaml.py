@@ -69,6 +69,14 @@ def test_rails_has_the_language_and_its_plurals(language, forms):
 
 
 @pytest.mark.parametrize(
+    ("root", "written"),
+    [("de", "pt"), ("'de'", "'pt'"), ("de-AT", "pt"), ("zh-cn", "pt"), ("no_results", "no_results")],
+)
+def test_only_a_root_that_is_a_language_becomes_the_target(root, written):
+    assert translated(f"{root}:\n  a: Ein Hut\n", "pt") == f"{written}:\n  a: EIN HUT\n"
+
+
+@pytest.mark.parametrize(
     "translation",
     [
         "plain",
