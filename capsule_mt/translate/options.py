@@ -223,20 +223,61 @@ def setting(model: SearchedModel, call_options: Mapping[str, Any], name: str) ->
     return call_options[name] if call_options.get(name) is not None else model.generation.get(name)
 
 
-def search_options(
-    model: SearchedModel,
-    lengths: Sequence[int],
-    call_options: Mapping[str, Any],
-    *,
-    prefixes: Sequence[Sequence[int]] = (),
-    scores: bool = True,
-    readings: Readings | None = None,
-) -> SearchOptions:
-    """Return the options of a search for translations of sources of these lengths.
+class Limits(NamedTuple):
+    """How many tokens translations may have, and whether the end token is forced there.
 
-    If the options set no limit, a translation has at most three times as many tokens as its source, plus thirty: a
-    longer one repeats itself. The limit depends on its own source alone, so that batching does not change it.
+    maximum: the most tokens of any translation; `None` if nothing sets one.
+    by_source: whether a translation may also have at most three times as many tokens as its source, plus thirty. A
+        longer one repeats itself. This limit depends on its own source alone, so that batching does not change it.
+    forces_end: whether the end token is forced at the maximum.
+    has_end: whether there is an end token: it is forced at a limit that follows from the source.
     """
+
+    maximum: int | None
+    by_source: bool
+    forces_end: bool
+    has_end: bool
+
+    def of_sources(self, lengths: Sequence[int]) -> tuple[list[int], list[bool]]:
+        """Return the limit of each source, and whether the end is forced there."""
+        maximum = self.maximum
+        if maximum is not None and not self.by_source:
+            return [maximum] * len(lengths), [self.forces_end] * len(lengths)
+        by_source = [3 * length + 30 for length in lengths]
+        if maximum is None:
+            return by_source, [self.has_end] * len(lengths)
+        forces_end = [self.has_end if limit < maximum else self.forces_end for limit in by_source]
+        return [min(limit, maximum) for limit in by_source], forces_end
+
+
+class Search(NamedTuple):
+    """How a call searches: what is the same for all of its batches, and how the limits follow from their sources."""
+
+    options: SearchOptions
+    limits: Limits
+
+    def with_options(self, **options: Any) -> "Search":
+        """Return this search with other values of some options."""
+        return self._replace(options=self.options._replace(**options))
+
+    def for_batch(
+        self, lengths: Sequence[int], prefixes: Sequence[Sequence[int]] = (), readings: Readings | None = None
+    ) -> SearchOptions:
+        """Return the options for sources of these lengths."""
+        limits, forces_end = self.limits.of_sources(lengths)
+        prefixes = prefixes if any(prefixes) else ()
+        return self.options._replace(limits=limits, forces_end=forces_end, prefixes=prefixes, readings=readings)
+
+
+def search_options(
+    model: SearchedModel, lengths: Sequence[int], call_options: Mapping[str, Any], *, scores: bool = True
+) -> SearchOptions:
+    """Return the options of a search for translations of sources of these lengths."""
+    return search_of(model, call_options, scores=scores).for_batch(lengths)
+
+
+def search_of(model: SearchedModel, call_options: Mapping[str, Any], *, scores: bool = True) -> Search:
+    """Return how a call with these options searches."""
     values = dict(_DEFAULTS)
     for settings in (model.generation, call_options):
         values |= {name: value for name, value in settings.items() if value is not None}
@@ -247,20 +288,13 @@ def search_options(
         fields["suppress_tokens"] = [*(phrase[0] for phrase in phrases), *fields["suppress_tokens"]]
     if setting(model, call_options, "min_new_tokens") is None:
         fields["min_new_tokens"] = max(values.get("min_length", 0) - 1, 0)
-    limits, forces_end = _limits(model, lengths, call_options)
     transformers_only = _transformers_only(model, call_options)
     if not are_single_tokens:
         transformers_only["bad_words_ids"] = phrases
-    return SearchOptions(
-        limits=limits,
-        forces_end=forces_end,
-        prefixes=prefixes if any(prefixes) else (),
-        shortlist=model.shortlist,
-        scores=scores,
-        readings=readings,
-        transformers_only=transformers_only,
-        **fields,
+    options = SearchOptions(
+        limits=(), shortlist=model.shortlist, scores=scores, transformers_only=transformers_only, **fields
     )
+    return Search(options, _limits(model, call_options))
 
 
 def _transformers_only(model: SearchedModel, call_options: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,29 +315,21 @@ def _transformers_only(model: SearchedModel, call_options: Mapping[str, Any]) ->
     }
 
 
-def _limits(
-    model: SearchedModel, lengths: Sequence[int], call_options: Mapping[str, Any]
-) -> tuple[list[int], list[bool]]:
-    """Return how many tokens each translation may have, and whether the end token is forced there.
-
-    If the options set no limit, the end is forced at a limit that follows from the source, as in `search_options`.
-    """
+def _limits(model: SearchedModel, call_options: Mapping[str, Any]) -> Limits:
+    """Return the limits of a call; without one of its own, they are the checkpoint's, and follow from the source."""
     has_end = model.end >= 0
     is_forced = has_end and setting(model, call_options, "forced_eos_token_id") in (model.end, [model.end])
-    if call_options.get("max_new_tokens") is not None or call_options.get("max_length") is not None:
-        # as in `generate()`: the checkpoint's `max_new_tokens` wins over `max_length`, unless the call sets it to None
-        new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **call_options}["max_new_tokens"]
-        if new_tokens is not None and "max_new_tokens" not in call_options:
-            warn_once(
-                f"`max_length` is ignored, as in transformers' `generate()`: the checkpoint sets `max_new_tokens` to "
-                f"{new_tokens}; set `max_new_tokens`"
-            )
-        longest = int(call_options["max_length"]) - 1 if new_tokens is None else int(new_tokens)
-        return [longest] * len(lengths), [is_forced] * len(lengths)
-    max_tokens = limit_of_checkpoint(model)
-    by_source = [3 * length + 30 for length in lengths]
-    limits = by_source if max_tokens is None else [min(limit, max_tokens) for limit in by_source]
-    return limits, [has_end and (is_forced or max_tokens is None or limit < max_tokens) for limit in by_source]
+    if call_options.get("max_new_tokens") is None and call_options.get("max_length") is None:
+        return Limits(limit_of_checkpoint(model), True, is_forced, has_end)
+    # as in `generate()`: the checkpoint's `max_new_tokens` wins over `max_length`, unless the call sets it to None
+    new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **call_options}["max_new_tokens"]
+    if new_tokens is not None and "max_new_tokens" not in call_options:
+        warn_once(
+            f"`max_length` is ignored, as in transformers' `generate()`: the checkpoint sets `max_new_tokens` to "
+            f"{new_tokens}; set `max_new_tokens`"
+        )
+    longest = int(call_options["max_length"]) - 1 if new_tokens is None else int(new_tokens)
+    return Limits(longest, False, is_forced, has_end)
 
 
 def limit_of_checkpoint(model: SearchedModel) -> int | None:

@@ -10,7 +10,7 @@ from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import SCORED_WHILE_SEARCHING, Readings
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.translate.options import TranslationOptions, setting
+from capsule_mt.translate.options import Search, TranslationOptions, search_of, setting
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.methods import Calibration, Verifier
@@ -41,6 +41,7 @@ class CoveragePlan(NamedTuple):
 class Plan(NamedTuple):
     """What one call does.
 
+    search: how it searches; of all beams, if their hypotheses are ranked by a weight.
     head: the layer and the head that align words, if the model has one.
     weight: rank the hypotheses of beam search by what they leave out, with this weight.
     scores_later: whether scores are computed when they are read, by a forced pass, and not by the search.
@@ -49,6 +50,7 @@ class Plan(NamedTuple):
     options: TranslationOptions
     model: LoadedModel
     segmenter: Segmenter
+    search: Search
     head: tuple[int, int] | None = None
     coverage: CoveragePlan | None = None
     num_beams: int = 1
@@ -71,9 +73,10 @@ class Plan(NamedTuple):
 
     def with_beams(self, num_beams: int, weight: float | None = None) -> "Plan":
         """Return the plan of a further search with another number of beams."""
-        settings = {**self.options.generate_kwargs, "num_beams": num_beams}
-        options = self.options._replace(generate_kwargs=settings)
-        return self._replace(options=options, num_beams=num_beams, weight=weight)
+        search = self.search.with_options(
+            num_beams=num_beams, num_return_sequences=num_beams if weight else self.num_returned
+        )
+        return self._replace(search=search, num_beams=num_beams, weight=weight)
 
     def with_batches_times(self, numerator: int, denominator: int) -> "Plan":
         """Return the plan with larger batches, for sentences that need less memory."""
@@ -98,7 +101,11 @@ def plan_of(
     if weight and num_beams < 2:
         raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {num_beams}")
     scores_later = options.scores is None and coverage is None and _can_score_later(model, options.generate_kwargs)
-    return Plan(options, model, segmenter, head, coverage, num_beams, num_returned, weight, scores_later)
+    scores = (options.scores is not False and not scores_later) or coverage is not None
+    search = search_of(model, options.generate_kwargs, scores=scores)
+    if weight:
+        search = search.with_options(num_return_sequences=num_beams)
+    return Plan(options, model, segmenter, search, head, coverage, num_beams, num_returned, weight, scores_later)
 
 
 def _can_score_later(model: LoadedModel, call_options: Mapping[str, Any]) -> bool:

@@ -14,7 +14,6 @@ from capsule_mt.text.edges import as_label
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translate.aligning import aligned_rows
-from capsule_mt.translate.options import search_options
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT, Plan
 from capsule_mt.translate.searching import Hypotheses, search
 
@@ -229,8 +228,7 @@ def _has_room(prefixed: Piece, draft: Draft, plan: Plan) -> bool:
     from capsule_mt.engine.decoder import with_first_token  # late: few calls have a glossary
     from capsule_mt.text.glossary import missing_terms
 
-    settings = plan.options.generate_kwargs
-    options = search_options(plan.model, [len(prefixed.ids)], settings, prefixes=[prefixed.prefix])
+    options = plan.search.for_batch([len(prefixed.ids)], [prefixed.prefix])
     (limit,) = options.limits
     if all(len(prefix) <= limit for prefix in with_first_token(options).prefixes):
         return True

@@ -8,7 +8,6 @@ from capsule_mt.files.line_failures import describe
 from capsule_mt.messages import warn, with_unit
 from capsule_mt.options.table import Readings
 from capsule_mt.text.segments import Piece, batches_of
-from capsule_mt.translate.options import search_options
 from capsule_mt.translate.plan import CoveragePlan, Plan
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
@@ -30,19 +29,10 @@ def search(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
 
 def _search_batch(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
     """Translate a batch; with a `weight`, rank the hypotheses of beam search by what they leave out."""
-    model, coverage, settings = plan.model, plan.coverage, plan.options.generate_kwargs
-    if plan.weight:
-        settings = {**settings, "num_return_sequences": plan.num_beams}
-    sources = [piece.ids for piece in pieces]
-    options = search_options(
-        model,
-        [len(source) for source in sources],
-        settings,
-        prefixes=[piece.prefix for piece in pieces],
-        scores=(plan.options.scores is not False and not plan.scores_later) or coverage is not None,
-        readings=_readings(pieces, plan),
-    )
-    by_piece = model.decoder.translate(sources, options)
+    coverage, sources = plan.coverage, [piece.ids for piece in pieces]
+    prefixes = [piece.prefix for piece in pieces]
+    options = plan.search.for_batch([len(source) for source in sources], prefixes, _readings(pieces, plan))
+    by_piece = plan.model.decoder.translate(sources, options)
     hypotheses = [hypothesis for candidates in by_piece for hypothesis in candidates]
     # the engine returns no hypothesis for logits that are not finite, and `generate()` a score that is not a number
     if not all(by_piece) or any(hypothesis.score != hypothesis.score for hypothesis in hypotheses):
