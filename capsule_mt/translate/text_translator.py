@@ -91,8 +91,10 @@ class TextTranslator:
             A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
             in the order of the texts. With `num_return_sequences` above one, each text gets a list of `Translation`s.
         """
-        requested = TranslationOptions.from_call(coverage=coverage, **options)
-        refuse_unknown(requested.generate_kwargs, self.option_names)
+        requested = TranslationOptions()
+        if coverage is not None or options:
+            requested = TranslationOptions.from_call(coverage=coverage, **options)
+            refuse_unknown(requested.generate_kwargs, self.option_names)
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
             raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")
         plan = self.plan(requested)

@@ -38,6 +38,8 @@ class Translator(Scorer, TextTranslator):
     """
 
     _loads_with: Mapping[str, Any] = {}  # options of `from_pretrained`, with which the reverse is loaded, too
+    # the plan of calls without options, after what it was made from
+    _default_plan: tuple[tuple[Any, ...], Plan] | None = None
 
     @classmethod
     def from_pretrained(
@@ -115,7 +117,13 @@ class Translator(Scorer, TextTranslator):
         return options._replace(generate_kwargs={**options.generate_kwargs, FIRST_TOKEN: first_ids[0]})
 
     def plan(self, options: TranslationOptions) -> Plan:
-        return self._plan(self.completed(options))
+        """Resolve the options of a call; the plan of calls without options is kept until the model changes."""
+        if options != TranslationOptions():
+            return self._plan(self.completed(options))
+        basis = self.loaded, dict(self.loaded.generation), self.languages
+        if self._default_plan is None or self._default_plan[0] != basis:
+            self._default_plan = basis, self._plan(self.completed(options))
+        return self._default_plan[1]
 
     def documents(self, texts: Sequence[str], plan: Plan) -> list[Document]:
         """Cut texts into pieces that fit the model."""

@@ -24,6 +24,7 @@ from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown_arguments
+from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.scoring import Scorer
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
@@ -217,6 +218,10 @@ class Translator(capsule_mt.translate.translator.Translator):
         return options_of_model(self.model)
 
     # ---- the steps of `translate`
+    def plan(self, options: TranslationOptions) -> Plan:
+        """Resolve the options of a call anew: the model's and the tokenizer's configurations may have changed."""
+        return self._plan(self.completed(options))
+
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Add what the task, the tokenizer and a `generation_config` say to the options of a call."""
         options = super().completed(options)

@@ -358,6 +358,23 @@ def test_the_checkpoints_settings_and_the_calls():
     assert options.early_stopping is True
 
 
+def test_what_a_call_without_options_does_follows_the_translator():
+    """Its plan is kept only while nothing that it was made from has changed."""
+    generation = {"num_beams": 2}
+    translate = translator(generation=generation)
+    plan = translate.plan(TranslationOptions())
+    assert translate.plan(TranslationOptions()) is plan
+    assert translate.plan(TranslationOptions(copy=False)).segmenter.copies is False
+    translate.languages = ("de", "en")
+    assert translate.plan(TranslationOptions()).languages == ("de", "en")
+    translate.set_calibration({"attention": {"head": [3, 4]}})
+    assert translate.plan(TranslationOptions()).head == (3, 4)
+    generation["num_beams"] = 5
+    assert translate.plan(TranslationOptions()).search.options.num_beams == 5
+    translate.loaded = translate.loaded._replace(longest_source=7)
+    assert translate.plan(TranslationOptions()).segmenter.limit == 7
+
+
 @pytest.mark.parametrize(
     ("settings", "config", "expected"),
     [
