@@ -171,7 +171,7 @@ export class Vocabulary {
     const visible = cluster.replace(ALL_INVISIBLE, "");
     const composed = visible.normalize("NFC");
     const alike = composed.replace(COMPATIBLE, (character) => character.normalize("NFKC"));
-    const plain = Array.from(alike, (character) => PLAIN_FORMS.get(character) ?? character).join("");
+    const plain = inPlainForms(alike);
     const candidates = [...visible][1] ? [composed, visible] : [visible, composed];
     return [...candidates, alike, plain].find((form) => this.covers(form)) ?? candidates[0];
   }
@@ -190,13 +190,16 @@ export class Vocabulary {
   }
 }
 
+const inPlainForms = (text) => Array.from(text, (character) => PLAIN_FORMS.get(character) ?? character).join("");
+const plainRead = (text) => inPlainForms(text).normalize("NFKC"); // as tokenizers read a text that lack its signs
+
 /** Return a translation with words such as "CO₂" as its source has them, if it copies their plain form: see normal.py. */
 export function withSourceCharacters(translation, source) {
   return (source.match(PLAIN_READ_WORD) ?? []).reduce((text, word) => {
-    const plain = word.normalize("NFKC");
+    const plain = plainRead(word);
     const parts = text.split(plain);
     const marked = parts.join("\0");
-    return source.normalize("NFKC").split(plain).length === parts.length &&
+    return plainRead(source).split(plain).length === parts.length &&
       source.split(word).length === parts.length &&
       !/[\p{L}\p{N}]\0|\0[\p{L}\p{N}]/u.test(marked) &&
       (/\P{L}|.\p{Lu}$/u.test(plain) || /\d\s?\0|\0\s?\d/.test(marked))

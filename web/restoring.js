@@ -189,7 +189,7 @@ class Layout {
 
   /** Return the text of a tag, with a space if the source has it alone between two spaces. */
   #spaced(tag, offset) {
-    const { text: item } = this.source.parts[tag];
+    const { text: item, kind } = this.source.parts[tag];
     const [preceding, following] = [this.source.parts[tag - 1]?.text ?? "", this.source.parts[tag + 1]?.text ?? ""];
     const isSign = isEmojiOrSign(this.source.parts[tag]);
     const isGlued = isSign // as in "Windows®"
@@ -197,7 +197,8 @@ class Layout {
       : this.partners.has(tag) || !isSpace(lastOf(preceding)) || !isSpace(firstOf(following));
     if (isGlued) return item;
     const startsWord = /^ [^\p{L}\p{N}][\p{L}\p{N}]/u.test(this.text.slice(offset - 1)) || this.words.some(({ start }, index) => start === offset && !(isSign && this.isMark[index]));
-    return startsWord ? `${item} ` : ` ${item}`;
+    const space = kind === "signs" && isAlphanumeric(firstOf(following)) ? "" : " "; // as in "¡Hello"
+    return startsWord ? item + space : ` ${item}`;
   }
 }
 

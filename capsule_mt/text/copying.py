@@ -34,18 +34,22 @@ _PLACEHOLDER = (
     # %PRODUCTNAME is of LibreOffice, %title of Drupal; of "%sfiles", nothing tells whether it is one
     r"|%(?:L?\d{1,2}|n)(?!\w)|%\w+%|(?<![\w%])(?<!\d )%[A-Za-z_]\w+|%%)"
 )
+# signs of currency, mathematics and trade that may be glued to a placeholder: "{price}\u20ac", "\u2248{n}"
+_GLUED_SIGNS = r"\xa2-\xa9\xae-\xb3\xb9\xbc-\xbe\xd7\u20a0-\u27bf"
 # Text glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
 # A longer word, or a capitalised one, is not: a sentence ends or begins there.
 _GLUED_BEFORE = (
     r"(?:(?<![\w./\\~-])[\w./\\~-]{0,64}[/_\\]"
-    r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:\xba]?|>=|[@$#\u20ac\xa3\xa5\u2116+~=<])?"
+    rf"|(?<![^\W_])(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|\d[\d.,]{{0,20}})[-.:\xba]?|>=|[@$#^+~=<\xa1\xbf{_GLUED_SIGNS}])?"
 )
 _GLUED_AFTER = (
     rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))"
-    r"|[%\xb0\xaa\xba\xb2\xb3\u2030+>]"
+    rf"|[%+>\xaa\xba\u2030{_GLUED_SIGNS}]"
     r"|(?!\\[nrt](?![a-z]))[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
 )
-BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:(?:[-_.:/x\xd7+@\u2013\xa0]|&nbsp;)?{_PLACEHOLDER})*"
+BARE_PLACEHOLDERS = (
+    rf"{_PLACEHOLDER}(?:(?:[-_.:/+@\u2013\u2026\xa0{_GLUED_SIGNS}]|&nbsp;|[a-z]{{1,2}})?{_PLACEHOLDER})*"  # "{h}h{m}"
+)
 PLACEHOLDER = f"{_GLUED_BEFORE}{BARE_PLACEHOLDERS}{_GLUED_AFTER}"
 # A placeholder that a program fills with a number: by its name ({count}, {num_files}, {fileCount}), by its type in
 # printf, Python, .NET or ICU, or as Qt and the branches of an ICU plural have it
@@ -66,6 +70,8 @@ NUMBER_PLACEHOLDER = (
 _SPACE_OF_PATH = r" (?=(?:(?:[A-Z(&\d][^\s\\:]*|and|de) ){0,3}[A-Z(\d][^\s\\:]*\\)"
 # words in paths whose "\n" or "\t" begins no line: "folder\new", not "one\nline"
 _FOLDER_NAME = r"\\(?:n(?:ew|otes)|temp)(?![\w-])"
+# letters above the line, and signs over a letter, which tokenizers read as plain letters or drop
+_RAISED = "\u02b0-\u02b8\u02e0-\u02e4\u1d2c-\u1dbf\u2071\u207f\u20d0-\u20dc"
 # code, but not from "don`t" to "can`t"; calls, members, hashtags and @users, paths, identifiers; a
 # unit such as "m\xb2" that begins a line, of which models make words
 CODE = (
@@ -73,6 +79,8 @@ CODE = (
     r"|(?<!\w)\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+"
     rf"|(?<![\w&])[#@]\w+|(?<!\w)[A-Za-z]:\\(?:\S|{_SPACE_OF_PATH})+|(?<!\S)(?:~|\.{{0,2}})/\S*\w|(?<!\w)\w*[A-Za-z]_\w+"
     r"|(?<![^\n])[ckm]?m[\xb2\xb3](?!\w)"
+    # "a\u1d50", "10\u207f", "e\u2071\u02e3", but not ordinals and titles: "1\u02e2\u1d57", "2\u1d49", "M\u1d50\u1d49"
+    rf"|(?<![^\W_])(?:[a-z]|[A-Z\d]+(?!\w{{2}}|[\u1d43\u1d49\u02b3\u1d52]))[{_RAISED}]+(?![a-z])"
     # a backslash with what is glued to it: "docs\main", "\alpha", "caf\u00e9"; "docs\notes.txt", "src\new\test"; "\n"
     r"|(?<![\w\\.-])[\w.-]*(?:\\{1,2}[\w.-]+)*?\\{1,2}(?![nrt])\w(?:[\w.\\-]*\w)?"
     rf"|(?<![\w\\.-])[\w.-]+(?:(?:\\[\w-]+)+\.[a-z]\w*|(?:\\[nrt][a-z][\w-]*){{2,}}|{_FOLDER_NAME})"
@@ -86,7 +94,8 @@ BREAK = (
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}"
 # `NON_WORDS` matches only around these; without "10:30", "and/or" and "5 %", which are frequent
 NON_WORD_SIGNS = (  # each begins with one character, so that a search skips all others quickly
-    r"`|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|\xb2(?<=m.)|\xb3(?<=m.)|\.(?<=[wW]{3}.)|:(?=[A-Za-z_]|//)|!(?=[a-z_])"
+    rf"[{_RAISED}]|`"
+    r"|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|\xb2(?<=m.)|\xb3(?<=m.)|\.(?<=[wW]{3}.)|:(?=[A-Za-z_]|//)|!(?=[a-z_])"
     r"|\$(?=[A-Za-z_])|%(?=[\w(<+#*@%-]|\.[\d*])|/(?<![^\s.~]/)"
 )
 # most sentences: Latin, Greek and Cyrillic letters, and marks of which no number consists, and no item but "www."

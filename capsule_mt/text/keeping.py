@@ -36,6 +36,7 @@ from capsule_mt.text.sentences import CLOSING, OPENING, Span
 from capsule_mt.text.words import Offsets
 
 KEEP_KINDS = ("tags", "urls", "placeholders", "numbers")  # the kinds that `keep` takes
+_EMOJI = rf"{EMOJI}+(?:\s*{EMOJI}+)*"
 PATTERNS = {
     "tags": TAG,
     "urls": URL,
@@ -43,8 +44,8 @@ PATTERNS = {
     "numbers": r"(?<!\w)(?<!&#)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
     "breaks": BREAK,
     "code": CODE,
-    # not only a joiner or a selector of a variant, which may stand between letters
-    "emoji": rf"(?![\u200d\ufe0f](?!\u20e3)){EMOJI}+(?:\s*{EMOJI}+)*",
+    # also in quotes or brackets; not only a joiner or a selector of a variant, which may stand between letters
+    "emoji": rf"(?![\u200d\ufe0f](?!\u20e3)){_EMOJI}|[(\"'\u201c\xab]{_EMOJI}[)\"'\u201d\xbb]",
 }
 # Markdown's marks around words, which the model does not read; underscores inside words are code
 EMPHASIS_MARKS = (r"\*\*\*", r"\*\*", r"\*", "__", "_", "~~")
@@ -69,7 +70,7 @@ PATTERNS["numerals"] = (
 # "m\xb2"; an author's remarks: "word [sic]", "word (!)"
 _LETTER, _AFTER_MARK = r"[^\W\d_]", "(?<=[.,;:!?)\"'\u201d\u2019\xbb%])"
 PATTERNS["signs"] = (
-    rf"(?:(?<=[^\W_])|{_AFTER_MARK}|(?<!\S))[\xb9\xb2\xb3\u2070\u2074-\u207f]+"
+    rf"(?:(?<=[^\W_])|{_AFTER_MARK}|(?<!\S))[\xb9\xb2\xb3\u2070\u2074-\u207f]+(?![\u1d2c-\u1dbf])"
     rf"|(?:(?<={_LETTER}{{2}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\]|\([1-9]\d?\))+(?!\()|(?<={_LETTER}{{2}})\*{{1,3}}(?![\w*])"
     r"|(?<=[^\n])[\[(](?:sic|[!?]|\.\.\.|\u2026)[\])]"
 )

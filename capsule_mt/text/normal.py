@@ -49,8 +49,9 @@ COMPATIBLE = (
     "[\u0132\u0133\u01c4-\u01cc\u01f1-\u01f3\u2103\u2109\u2113\u2116\u2160-\u217f\ufb00-\ufb4f"
     "\ufb50-\ufdcf\ufdf0-\ufdfc\ufe70-\ufefc\uff01-\uffee\U0001d400-\U0001d7ff]"
 )
-# words with characters that tokenizers read as plain ones: "1\xaa", "H\u2082O", "30 \u2103", "5 \u338f", "\u2163"
-_PLAIN_READ = "\xaa\xba\u2080-\u209c\u2100-\u218b\u3300-\u33ff"
+# words with characters that tokenizers read as plain ones: "1\xaa", "H\u2082O", "30 \u2103", "5 \u338f", "\u2163";
+# signs whose plain form is read: "5 \u2212 3", "15\u2032", "3\u20444", "\u2039 Back"
+_PLAIN_READ = "\xaa\xb4\xba\u2032\u2039\u203a\u2044\u2080-\u209c\u2100-\u218b\u2212\u3300-\u33ff"
 _IN_WORD = rf"[\w{_PLAIN_READ}]"
 PLAIN_READ_WORD = rf"(?<!{_IN_WORD}){_IN_WORD}*[{_PLAIN_READ}]{_IN_WORD}*"  # compiled at its first use
 WORD = re.compile(r"[^\W\d_]+")
@@ -320,9 +321,9 @@ def with_source_characters(translation: str, source: str) -> str:
     """
     if source.isascii() or not (words := re.findall(PLAIN_READ_WORD, source)):
         return translation
-    plain_source = unicodedata.normalize("NFKC", source)
+    plain_source = _plain_read(source)
     for word in dict.fromkeys(words):
-        plain = unicodedata.normalize("NFKC", word)
+        plain = _plain_read(word)
         parts = translation.split(plain)
         counts = {plain_source.count(plain), len(parts) - 1, source.count(word)}
         are_words = not any(left[-1:].isalnum() or right[:1].isalnum() for left, right in pairwise(parts))
@@ -330,6 +331,11 @@ def with_source_characters(translation: str, source: str) -> str:
         if len(counts) == 1 and are_words and (not may_be_word or any(map(_is_beside_number, parts, parts[1:]))):
             translation = word.join(parts)
     return translation
+
+
+def _plain_read(text: str) -> str:
+    """Return a text as tokenizers read it that lack its signs."""
+    return unicodedata.normalize("NFKC", "".join(PLAIN_FORMS.get(character, character) for character in text))
 
 
 def _is_beside_number(left: str, right: str) -> bool:

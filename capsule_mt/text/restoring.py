@@ -219,7 +219,9 @@ class Layout:
                 return item
             starts = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
             is_before_word = offset in starts or re.compile(r" [\W_][^\W_]").match(self.text, offset - 1) is not None
-            return f"{item} " if is_before_word else f" {item}"
+            following = next((part for part, _ in self.source.parts[tag + 1 : tag + 2]), "")
+            space = "" if cast(Item, item).kind == SIGN and following[:1].isalnum() else " "  # as in "\xa1Hello"
+            return f"{item}{space}" if is_before_word else f" {item}"
         if tag in self.partners or len(texts) < 3 or not (texts[0][-1:].isspace() and texts[2][:1].isspace()):
             return item
         return f"{item} " if any(offset == word.start for word in self.words) else f" {item}"

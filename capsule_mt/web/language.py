@@ -37,6 +37,7 @@ NEGATED = {r"[^\W_]": r"[\p{L}\p{N}]", r"[^\W\d_]": r"[\p{L}\p{Nl}\p{No}]"}
 # with the flag "u", only these characters may be escaped
 SYNTAX = frozenset(r"^$\.*+?()[]{}|/")
 TOKENS = re.compile(r"\(\?i:[^()]*\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
+LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))"  # of a character beyond ASCII
 
 CASING = (
     *("CAPITALS", "TITLE", "HEADLINE", "LOWERCASE", "MIN_LOWERCASE_WORDS", "MIN_TITLE_WORDS", "MAX_SHORT_WORD"),
@@ -96,6 +97,12 @@ def javascript_pattern(pattern: str) -> str:
                 dot_forms.pop()
             written += dot_forms[-1] if token == "." else token
     return written
+
+
+def _short_pattern(pattern: str) -> str:
+    """Return `javascript_pattern` with characters instead of their escapes, which take more bytes."""
+    characters = re.sub(LONG_ESCAPE, lambda match: chr(int(match[1] or match[2], 16)), pattern)
+    return javascript_pattern(characters).replace(f"[{DIGITS}]", DIGITS)
 
 
 def _escape(letter: str) -> str:
@@ -197,8 +204,8 @@ def patterns() -> dict[str, str]:
 def constants() -> dict[str, Any]:
     """Return the constants and patterns of `text` and `checks` by their names in JavaScript."""
     return {
-        "PATTERNS": {name: javascript_pattern(pattern) for name, pattern in patterns().items()},
-        "KEPT_PATTERNS": {kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
+        "PATTERNS": {name: _short_pattern(pattern) for name, pattern in patterns().items()},
+        "KEPT_PATTERNS": {kind: _short_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
         "ACCENTS": ACCENTS,
         "ENTITIES": _names_and_characters(ENTITY_NAMES.split()),
         "WINDOWS_1252": "".join(unescape(f"&#{code};") for code in range(0x80, 0xA0)),
@@ -220,7 +227,7 @@ def constants() -> dict[str, Any]:
         "LONGEST_CHARACTER": sentences.LONGEST_CHARACTER,
         "WORD_REACH": normal.REACH,
         "MAX_CODE": normal.MAX_CODE,
-        "STAND_INS": keeping.STAND_INS,
+        "STAND_INS": {kind: keeping.STAND_INS[kind] for kind in ("name", "amount", "count")},  # it does not keep years
         "ARROWS": "".join(sorted(keeping.ARROWS)),
         "ARROW_STAND_IN": keeping.ARROW_STAND_IN,
         "AROUND_ITEMS": keeping.AROUND_ITEMS,
