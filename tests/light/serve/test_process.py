@@ -16,6 +16,7 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
+import capsule_mt.commands
 from capsule_mt.commands import serve as serve_command
 from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, command_parser
 from capsule_mt.serve.running import bind
@@ -116,26 +117,39 @@ def test_it_stops_when_its_terminal_is_closed(serve_fake, tmp_path):
 
 
 # ---- the command
-def serve(*arguments):
-    command = [sys.executable, "-m", "capsule_mt", "serve", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+@pytest.fixture
+def refusal_of_serve(monkeypatch, capsys):
+    """Run `capsule-mt serve`, which refuses its arguments, in this process; return the exit code and its complaint."""
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["capsule-mt", "serve", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            capsule_mt.commands.main()
+        printed, code = capsys.readouterr(), stopped.value.code
+        assert printed.out == ""
+        if isinstance(code, str):  # the interpreter prints it and exits with 1
+            return 1, f"{printed.err}{code}\n"
+        return code, printed.err
+
+    return run
 
 
-def test_a_check_translates_by_each_model_and_ends(tmp_path):
-    process = serve("--check", "--port", "0", f"en-de={GOLDEN}")
+def test_a_check_translates_by_each_model_and_ends(refusal_of_serve, tmp_path):
+    command = [sys.executable, "-m", "capsule_mt", "serve", "--check", "--port", "0", f"en-de={GOLDEN}"]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert (process.returncode, process.stderr) == (0, "")
     assert re.fullmatch(
         r"en-de: translates, in [\d.]+ s of processor time\nlanguages are (not )?detected\n", process.stdout
     )
     broken = shutil.copytree(GOLDEN, tmp_path / "broken")
     (broken / "tokenizer.json").write_text("{", encoding="utf-8")
-    process = serve("--check", "--port", "0", f"en-de={broken}")
-    assert (process.returncode, process.stdout) == (1, "")
-    assert f"error: {broken}" in process.stderr
+    code, complaint = refusal_of_serve("--check", "--port", "0", f"en-de={broken}")
+    assert code == 1
+    assert f"error: {broken}" in complaint
     pair = shutil.copytree(GOLDEN, tmp_path / "en-de")
-    process = serve("--check", "--port", "0", f"en-fr={pair}")
-    assert (process.returncode, process.stdout) == (1, "")
-    assert f"error: {pair}: en-fr: `tgt_lang` must be de or left out, got 'fr': {pair} translates" in process.stderr
+    code, complaint = refusal_of_serve("--check", "--port", "0", f"en-fr={pair}")
+    assert code == 1
+    assert f"error: {pair}: en-fr: `tgt_lang` must be de or left out, got 'fr': {pair} translates" in complaint
 
 
 def test_an_option_of_libretranslate_gets_advice(capsys):
@@ -147,14 +161,14 @@ def test_an_option_of_libretranslate_gets_advice(capsys):
         assert f"unrecognized arguments: {option} 3; {advice}\n" in capsys.readouterr().err
 
 
-def test_a_taken_port_is_one_sentence(serve_fake):
-    _, address = serve_fake()
-    port = address.rsplit(":", 1)[1]
-    process = serve(f"en-de={GOLDEN}", "--port", port)
-    assert process.returncode == 1
-    assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in process.stderr
-    assert process.stderr.endswith("; choose another --port\n")
-    assert "Traceback" not in process.stderr
+def test_a_taken_port_is_one_sentence(refusal_of_serve):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        code, complaint = refusal_of_serve(f"en-de={GOLDEN}", "--port", str(port))
+    assert code == 1
+    assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in complaint
+    assert complaint.endswith("; choose another --port\n")
+    assert "Traceback" not in complaint
 
 
 def test_an_address_that_cannot_be_bound_gets_advice(monkeypatch):
@@ -172,21 +186,21 @@ def test_an_address_that_cannot_be_bound_gets_advice(monkeypatch):
 @pytest.mark.parametrize(
     ("content", "reason"), [(None, "No such file or directory"), (b"\xff", "'utf-8' codec can't")]
 )
-def test_keys_that_cannot_be_read_are_named(content, reason, tmp_path):
+def test_keys_that_cannot_be_read_are_named(content, reason, refusal_of_serve, tmp_path):
     keys = tmp_path / "keys"
     if content is not None:
         keys.write_bytes(content)
-    process = serve(f"en-de={GOLDEN}", "--port", "0", "--api-keys", str(keys))
-    assert process.returncode == 1
-    assert f"error: `--api-keys {keys}` cannot be read: {reason}" in process.stderr
-    assert process.stderr.endswith("; name a file with one key a line\n")
+    code, complaint = refusal_of_serve(f"en-de={GOLDEN}", "--port", "0", "--api-keys", str(keys))
+    assert code == 1
+    assert f"error: `--api-keys {keys}` cannot be read: {reason}" in complaint
+    assert complaint.endswith("; name a file with one key a line\n")
 
 
-def test_an_empty_name_of_the_file_of_keys_is_an_error():
+def test_an_empty_name_of_the_file_of_keys_is_an_error(refusal_of_serve):
     """A shell gives it for an unset variable; the server must not run without keys then."""
-    process = serve(f"en-de={GOLDEN}", "--port", "0", "--check", "--api-keys", "")
-    assert process.returncode == 1
-    assert "error: `--api-keys ` cannot be read: " in process.stderr
+    code, complaint = refusal_of_serve(f"en-de={GOLDEN}", "--port", "0", "--check", "--api-keys", "")
+    assert code == 1
+    assert "error: `--api-keys ` cannot be read: " in complaint
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows does not have SIGHUP")
@@ -237,11 +251,12 @@ def test_sigterm_while_models_are_loaded_stops_the_server(monkeypatch, capfd):
         signal.signal(signal.SIGTERM, earlier)
 
 
-def test_a_server_needs_a_model(tmp_path):
-    process = serve("--port", "0")
-    assert (process.returncode, process.stderr.count("name a CHECKPOINT, or a file of them by --models")) == (2, 1)
-    process = serve("--port", "0", "--models", str(tmp_path / "models"))
-    assert f"`--models {tmp_path / 'models'}` cannot be read as UTF-8 text: [Errno 2] No such file" in process.stderr
-    (tmp_path / "models").write_text("# none\n\n")
-    process = serve("--port", "0", "--models", str(tmp_path / "models"))
-    assert f"{tmp_path / 'models'}: does not name a model; each line names one, such as en-pt" in process.stderr
+def test_a_server_needs_a_model(refusal_of_serve, tmp_path):
+    code, complaint = refusal_of_serve("--port", "0")
+    assert (code, complaint.count("name a CHECKPOINT, or a file of them by --models")) == (2, 1)
+    models = tmp_path / "models"
+    _, complaint = refusal_of_serve("--port", "0", "--models", str(models))
+    assert f"`--models {models}` cannot be read as UTF-8 text: [Errno 2] No such file" in complaint
+    models.write_text("# none\n\n")
+    _, complaint = refusal_of_serve("--port", "0", "--models", str(models))
+    assert f"{models}: does not name a model; each line names one, such as en-pt" in complaint
