@@ -140,7 +140,7 @@ def prefixes_with_term(
     words = [(span, tokens) for span, tokens in words if span.start >= start and not is_mark(text[slice(*span)])]
     # take the leftmost term: later passes keep this prefix and add the other terms after it
     span, term = min((_aligned_span(words, tokens, rows) or _end(text, start), term) for tokens, term in terms)
-    prefix = with_term(text[: span.start], term.target)
+    prefix = with_term(text[: span.start], term.target, is_capitalized=not text[:1].islower())
     return prefix, "" if term.is_stem else prefix + next_word(text[span.end :])
 
 
@@ -176,12 +176,13 @@ def next_word(text: str) -> str:
     return match[0] if match else text
 
 
-def with_term(prefix: str, term: str) -> str:
-    """Append a term to a prefix of a translation, with a capital if it starts the sentence.
+def with_term(prefix: str, term: str, *, is_capitalized: bool = True) -> str:
+    """Append a term to a prefix of a translation. A stem is appended without its mark, as the model writes the ending.
 
-    A stem is appended without its mark, as the model writes the ending.
+    Args:
+        is_capitalized: whether a term that starts the translation gets a capital.
     """
     term = term.removesuffix(STEM)
     if not prefix.strip():
-        return term[:1].upper() + term[1:]
+        return term[:1].upper() + term[1:] if is_capitalized else term
     return with_space(prefix.rstrip() + " ", term) if prefix[-1:].isspace() or prefix[-1:].isalnum() else prefix + term

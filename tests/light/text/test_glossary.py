@@ -66,6 +66,7 @@ def test_a_glossary_of_another_type_is_named():
 def test_a_term_after_the_beginning_of_a_translation():
     assert with_term("The old ", "hat*") == "The old hat"
     assert with_term("", "hat") == "Hat"
+    assert with_term("", "hat", is_capitalized=False) == "hat"
     assert with_term("(", "hat") == "(hat"
     assert [next_word(text) for text in (" buys a hat.", ".", "")] == [" buys", ".", ""]
 
