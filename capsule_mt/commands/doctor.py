@@ -128,7 +128,8 @@ def native_engine() -> str:
     from capsule_mt.engine.library import NativeUnavailableError, native_tier
 
     try:
-        return f"{native_tier()}, {default_threads()} threads"
+        threads = default_threads()
+        return f"{native_tier()}, {threads} thread{'s' if threads > 1 else ''}"
     except NativeUnavailableError as error:
         return f"none: {error}"
 

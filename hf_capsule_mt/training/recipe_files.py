@@ -88,8 +88,8 @@ def _read_named(name: str) -> Values:
         return copy.deepcopy(_packaged(papers[group])[row])
     if group not in corpora or row not in (PLAIN, *_packaged(METHODS)):
         raise ValueError(
-            f"no recipe is called {name!r}{_suggestion(name)}; a file ends in .yaml, and "
-            "`capsule-mt recipes` lists the names"
+            f"no recipe is called {name!r}{_suggestion(name)} (`capsule-mt recipes` lists the names; a file ends in "
+            ".yaml)"
         )
     values = copy.deepcopy(corpora[group])
     title, changed = values.pop("title"), values.pop("methods", {})
