@@ -1,5 +1,6 @@
 """`Scorer`: scores, coverage and adequacy of given translations, such as another system's."""
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence, Sized
@@ -591,7 +592,9 @@ class Scorer:
         return CoveragePlan(coverage, method, threshold, readings, calibration, verifier)
 
     def _way_to_verify(self) -> str:
-        """Return what gives this model verified marks."""
+        """Return what gives this model verified marks, or why nothing does."""
+        if not math.prod(self.loaded.head_shape):
+            return "its decoder is not built like Marian's, so nothing verifies them"
         if not self.has_reverse:
             return "name the reverse model by `reverse` (`--reverse`)"
         if self.calibration.head is None:

@@ -153,6 +153,9 @@ def test_a_choice_among_unverified_marks_warns_once(caplog, monkeypatch):
     assert len(caplog.messages) == 1
     translate("one two", coverage=CoverageOptions(marks="sure", method="deletion"))
     assert caplog.messages[1].endswith('use `method="verified"`.')
+    without_heads = translator(Echo(), words, calibration={}, head_shape=(0, 0))
+    without_heads("one two", coverage=CoverageOptions(marks="all"))
+    assert caplog.messages[2].endswith("its decoder is not built like Marian's, so nothing verifies them.")
 
 
 @pytest.fixture(scope="module")
