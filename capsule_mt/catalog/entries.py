@@ -96,7 +96,8 @@ LICENCES = {
 
 def pair_named(name: str) -> re.Match[str] | None:
     """Match a name that is a language pair, such as "en-pt:tiny"; groups `source`, `target` and `size`."""
-    if "-" not in name:  # a fast answer for most words: compiling the patterns takes 2 ms
+    code, separator, _ = name.replace("_", "-").partition("-")
+    if not separator or len(code) not in (2, 3):  # a fast answer for most names: compiling the patterns takes 2 ms
         return None
     return re.fullmatch(PAIR, without_regions(name), re.IGNORECASE)
 
