@@ -10,7 +10,7 @@ from itertools import islice
 from urllib.parse import unquote
 
 from capsule_mt.formats.html import HtmlFile
-from capsule_mt.formats.markdown_inline import References, add_inline, escaped, normalised
+from capsule_mt.formats.markdown_inline import References, add_inline, escaped, escaped_start, normalised
 from capsule_mt.formats.markdown_lines import (
     MATH_BEGIN,
     RAW_TAG,
@@ -57,10 +57,16 @@ BLOCK_ELEMENTS = frozenset(
 
 
 class _Text:
-    """A text of the page; `escape` is what its place needs beside the marks of Markdown."""
+    """A text of the page; `escape` is what its place needs beside the marks of Markdown.
 
-    def __init__(self, source: str, markup: Markup, escape: Callable[[str], str] = str) -> None:
-        self._source, self._markup, self._escape = source, markup, escape
+    Args:
+        starts_block: whether what the text begins with could begin a list, a heading or a quote.
+    """
+
+    def __init__(
+        self, source: str, markup: Markup, escape: Callable[[str], str] = str, starts_block: bool = False
+    ) -> None:
+        self._source, self._markup, self._escape, self._starts_block = source, markup, escape, starts_block
         self.translation: str | None = None
 
     @property
@@ -74,7 +80,8 @@ class _Text:
     def written(self) -> str:
         if self.translation is None:
             return self._source
-        return self._markup.filled(self.translation, lambda part: self._escape(escaped(part)))
+        written = self._markup.filled(self.translation, lambda part: self._escape(escaped(part)))
+        return escaped_start(written) if self._starts_block else written
 
 
 class _Html:
@@ -199,13 +206,15 @@ class MarkdownFile:
             return end
         if HTML_BLOCK.match(inner) and not re.match(r"\s*<(?:https?|mailto):", inner) and _is_block(inner):
             return self._html(index, inner)
-        if (
-            "|" in inner
-            and index + 1 < len(self._lines)
-            and TABLE_RULE.match(_without(QUOTES, self._lines[index + 1]))
-        ):
+        if self._is_table(index, inner):
             return self._table(index)
         return self._paragraph(index)
+
+    def _is_table(self, index: int, inner: str) -> bool:
+        """Return whether a line, without its quotes, is the first one of a table: the line after it is a rule."""
+        if "|" not in inner or index + 1 == len(self._lines):
+            return False
+        return TABLE_RULE.match(_without(QUOTES, self._lines[index + 1])) is not None
 
     def _front_matter(self) -> int:
         if self._lines[0].strip() in ("---", "+++"):
@@ -254,14 +263,16 @@ class MarkdownFile:
             self._parts.append(self._lines[index])
             self._end_line(index)
 
-    def _add(self, text: str, index: int, escape: Callable[[str], str] = str) -> _Text | None:
+    def _add(
+        self, text: str, index: int, escape: Callable[[str], str] = str, starts_block: bool = False
+    ) -> _Text | None:
         """Add a text of line `index`, as a unit if it has words."""
         markup = Markup()
         add_inline(markup, text, self._references)
         if not markup.has_words:
             self._parts.append(text)
             return None
-        part = _Text(text, markup, escape)
+        part = _Text(text, markup, escape, starts_block)
         self._parts.append(part)
         self.units.append(Unit(markup.text, f"line {index + 1}"))
         return part
@@ -282,7 +293,7 @@ class MarkdownFile:
         is_heading = HEADING.match(self._lines[first][:begin]) is not None
         while last < len(self._lines) and not is_heading and not texts[-1].endswith(("  ", "\\")):
             line = self._lines[last]
-            if self._ends_paragraph(line) or _quote_depth(line) > _quote_depth(self._lines[first]):
+            if self._ends_paragraph(last) or _quote_depth(line) > _quote_depth(self._lines[first]):
                 break
             inner = QUOTES.sub("", line, count=1)
             texts.append(inner.strip(" \t") if not inner.endswith("  ") else inner.lstrip(" \t"))
@@ -290,7 +301,7 @@ class MarkdownFile:
         text = " ".join(texts)
         end = _end_of_text(text)
         self._parts.append(self._lines[first][:begin])
-        part = self._add(text[:end], first)
+        part = self._add(text[:end], first, starts_block=not is_heading)
         self._parts.append(text[end:])
         self._end_line(last - 1)
         self._in_paragraph = not is_heading
@@ -299,7 +310,8 @@ class MarkdownFile:
             self._headings.append((_plain(text[:end]), part))
         return last
 
-    def _ends_paragraph(self, line: str) -> bool:
+    def _ends_paragraph(self, index: int) -> bool:
+        line = self._lines[index]
         inner = QUOTES.sub("", line, count=1)
         return bool(
             not inner.strip()
@@ -307,9 +319,10 @@ class MarkdownFile:
             or NOTE.match(inner)
             or HEADING.match(line)
             or RULE.match(inner)
+            or SETEXT.match(inner)
             or FENCE.match(inner)
             or (HTML_BLOCK.match(inner) and _is_block(inner, interrupts=True))
-            or inner.count("|") > 1
+            or self._is_table(index, inner)
             or interrupts_paragraph(line)
             or MATH_BEGIN.match(line)
             or RAW_TAG.match(line)

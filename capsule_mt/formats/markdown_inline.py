@@ -40,6 +40,8 @@ MAX_LABEL = 999  # characters, as CommonMark says
 IN_PAGE = re.compile(r"(\]\(\s*#)([^\s)]+)(.*)", re.DOTALL)
 ENTITY = re.compile(r"&#?\w{1,40};")
 SPECIAL = re.compile(r"([\\`*_\[\]<>])")
+# what begins a list, a heading or a quote at the beginning of a paragraph: a sign, or a number before its full stop
+BLOCK_START = re.compile(r"([-+*](?=[ \t])|#{1,6}(?=[ \t])|>)|\d{1,9}(?=[.)][ \t])")
 
 
 class References:
@@ -97,7 +99,10 @@ def add_inline(markup: Markup, text: str, references: References) -> None:
         elif index not in partners:
             (markup.add_point if kind == "mark" and has_parts else markup.add_text)(raw)
         elif kind == "mark":
-            (markup.open if partners[index] > index else markup.close)(raw, raw)
+            if partners[index] > index:
+                markup.open(raw, raw, vanishes=True)  # four asterisks would be read as text
+            else:
+                markup.close(raw, raw)
         elif partners[index] > index:
             markup.open(raw, "link")
         else:
@@ -176,3 +181,12 @@ def escaped(text: str) -> str:
         part.replace("[", r"\[") if linked else part for part, linked in zip(parts, is_link, strict=True)
     )
     return re.sub(r"<(?=[A-Za-z/!?])", r"\\<", written)
+
+
+def escaped_start(text: str) -> str:
+    """Escape what would begin a list, a heading or a quote at the beginning of a paragraph."""
+    match = BLOCK_START.match(text)
+    if match is None:
+        return text
+    offset = 0 if match[1] else match.end()
+    return f"{text[:offset]}\\{text[offset:]}"

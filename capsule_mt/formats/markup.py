@@ -13,6 +13,7 @@ from capsule_mt.text.copying import lacks_words
 # the markup that a tag stands for: a text, or a function that returns it when a translation is filled
 Raw = str | Callable[[], str]
 MARK = re.compile(r"<(/?)g(\d+)(/?)>|\{(\d+)\}")
+EMPTY = re.compile(r"(<g\d+>)</g\d+>")
 TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)")
 VOID = ("br", "img", "wbr")
 MARKUP = ("tags", "placeholders")  # the kinds of `KEEP_KINDS` that preserve these tags
@@ -34,6 +35,9 @@ class Markup:
         self._raw: dict[str, Raw] = {}
         self._open: list[tuple[int, str, int]] = []  # number, name and index in `_written` of each element
         self._last_number = 0
+        self._vanishing: set[str] = (
+            set()
+        )  # the marks of elements that are not written if a translation leaves them empty
 
     def add_text(self, text: str, fixed: Sequence["re.Pattern[str]"] = ()) -> None:
         """Add a text, in which what matches one of these patterns is fixed.
@@ -66,9 +70,12 @@ class Markup:
         else:
             self.open(written, f"<{tag[2].lower()}")
 
-    def open(self, raw: Raw, name: str = "") -> None:
+    def open(self, raw: Raw, name: str = "", vanishes: bool = False) -> None:
+        """Open an element; if it `vanishes`, it is not written if a translation leaves it empty."""
         self._mark("<g%d>", raw)
         self._open.append((self._last_number, name, len(self._written) - 1))
+        if vanishes:
+            self._vanishing.add(self._written[-1])
 
     def close(self, raw: Raw, name: str = "") -> None:
         """Close the last opened element; an end tag of another name becomes a point."""
@@ -107,6 +114,8 @@ class Markup:
         if not _is_sound(text, translation):
             marks = "".join(match[0] for match in MARK.finditer(text))
             translation = MARK.sub("", translation) + marks
+        if self._vanishing:
+            translation = EMPTY.sub(lambda match: "" if match[1] in self._vanishing else match[0], translation)
         written, offset = [], 0
         for match in MARK.finditer(translation):
             written += [escape(translation[offset : match.start()]), self._raw_of(match[0])]

@@ -134,6 +134,25 @@ def test_backslashes_and_addresses_are_shown_as_they_were(text):
     assert render(translated("a.md", text.encode(), lambda text: text).decode()) == render(text)
 
 
+@pytest.mark.parametrize("start", ["*", "-", "+", "1.", "24)", ">", "##", "\\\\*", "#tag", "3.5", "-5"])
+@pytest.mark.parametrize("prefix", ["", "- ", "> "])
+def test_what_a_translation_begins_with_does_not_begin_a_block(prefix, start):
+    page = f"{prefix}Ein Hut\n"
+    written = translated("a.md", page.encode(), lambda text: f"{start} Hut").decode()
+    assert shape(written) == shape(page)
+
+
+def test_a_heading_may_have_a_short_underline_and_a_paragraph_bars():
+    page = "Ein Hut\n--\n\n* Ein Haus\n\n_Unter A|B|C\nund D|E|F_\n"
+    assert shape(translated("a.md", page.encode()).decode()) == shape(page)
+
+
+def test_emphasis_of_nothing_is_not_written():
+    page = "Ein ___alter___ Hut von [hier](a.md) und <b>da</b>\n"
+    empty = "Hut <g1></g1><g2></g2><g3></g3>"
+    assert translated("a.md", page.encode(), lambda text: empty).decode() == "Hut [](a.md)<b></b>\n"
+
+
 def test_a_title_in_quotes_does_not_get_more_of_them():
     written = translated("a.md", b'!!! note "Title"\n\n:::tip[Title]\n:::\n', lambda text: 'a "b" [c]')
     assert written == b'!!! note "a \'b\' [c]"\n\n:::tip[a "b" (c)]\n:::\n'
