@@ -33,6 +33,7 @@ LABELLED = ("option", "optgroup", "track")
 ATTRIBUTE = re.compile(r"""([^\s=>"'/]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+))?""")
 # of XHTML, where `<a id="x"/>` is an element without content; an HTML page opens one
 LONG_REFERENCE = re.compile(r"&#[0-9]{1000,}")  # too long for `int`, from 4,301 digits on
+UNFINISHED_TAG = re.compile(r"</?[A-Za-z][^<>]*\Z")
 XHTML = re.compile(r"<html\b[^<>]*\sxmlns\s*=")
 LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""")
 META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)", re.I)
@@ -58,9 +59,13 @@ class _Reader(HTMLParser):
         self._lines = [0]
         for match in re.finditer("\n", text):
             self._lines.append(match.end())
+        unfinished = UNFINISHED_TAG.search(text)  # browsers drop it, `HTMLParser` takes it for text
+        end = unfinished.start() if unfinished else len(text)
         # the parser replaces references in attributes by itself
-        self.feed(LONG_REFERENCE.sub(lambda match: "_" * len(match[0]), text))
+        self.feed(LONG_REFERENCE.sub(lambda match: "_" * len(match[0]), text[:end]))
         self.close()
+        if unfinished:
+            self.events.append(Event("other", end))
         end = len(text)
         for event in reversed(self.events):
             event.raw, end = text[event.start : end], event.start

@@ -64,6 +64,7 @@ MARKUP_START = (
     rb"(?i)(?:\xef\xbb\xbf)?\s*(?:<!--(?s:.*?)-->\s*)?"
     rb"<(?:\?xml\s|!doctype\s|!entity\s|html[\s>]|[a-z][\w:.-]*\s[^<>]*\bxmlns\b)"
 )
+WHOLE_PAGE = rb"(?i)<(?:html|head)[\s>]"
 PLAIN = "text"  # the whole file is one unit
 # where a file declares its encoding
 DECLARATIONS = {
@@ -185,7 +186,9 @@ def read(
     if format == "html":
         from capsule_mt.formats.html import HtmlFile
 
-        return HtmlFile(text, declared or "utf-8", language)
+        # browsers do not read a page as UTF-8 unless it says so: in ASCII, other characters are references (`&#231;`)
+        is_ascii = declared is None and content.isascii() and re.search(WHOLE_PAGE, content) is not None
+        return HtmlFile(text, declared or ("ascii" if is_ascii else "utf-8"), language)
     if format == "po":  # written without a byte-order mark, which gettext refuses
         from capsule_mt.formats.po import PoFile
 

@@ -128,6 +128,24 @@ Erste Zeile &amp; mehr
 </form>"""
 
 
+@pytest.mark.parametrize("start", ["</html", "<b", '<a href="x y'])
+def test_an_unfinished_tag_at_the_end_of_a_page_is_not_text(start):
+    page = f"<p>one two</p>\nthree{start}".encode()
+    assert translated("a.html", page) == page.replace(b"one two", b"ONE TWO").replace(b"three", b"THREE")
+    assert translated("a.html", f"<script>one{start}".encode()) == f"<script>one{start}".encode()
+
+
+@pytest.mark.parametrize("meta", ["", '<meta charset="utf-8">'])
+def test_browsers_read_the_encoding_of_a_page_that_does_not_state_one(meta):
+    html5lib = pytest.importorskip("html5lib")
+    page = f"<html><head>{meta}<title>Hut</title><body><p title=Hut>Hut &amp; Haus".encode()
+    written = translated("a.html", page, lambda text: "ação &")
+    body = html5lib.parse(written, namespaceHTMLElements=False)
+    assert body.find("head/title").text == body.find("body/p").text == body.find("body/p").attrib["title"] == "ação &"
+    assert ("ação".encode() in written) == (meta != "")
+    assert translated("a.html", b"<p>Hut", lambda text: "ação") == "<p>ação".encode()
+
+
 def test_html_attributes_and_forms():
     page = FORM.encode()
     assert texts("form.html", page) == [
