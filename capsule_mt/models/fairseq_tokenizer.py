@@ -15,7 +15,7 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.languages import ManyLanguages, language_codes_of
 from capsule_mt.models.opening import open_file
-from capsule_mt.models.piece_tokenizer import TokenIds
+from capsule_mt.models.piece_tokenizer import TokenEncoder, TokenIds
 from capsule_mt.models.sentencepiece import (
     CONTROL,
     UNKNOWN,
@@ -85,7 +85,7 @@ class FairseqTokenizer(ManyLanguages):
         source_language: str | None = None,
     ) -> None:
         config = read_tokenizer_config(folder)
-        self._pieces = pieces
+        self._pieces, self._encoder = pieces, TokenEncoder(pieces.encoder, pieces.ids.__getitem__)
         further_ids = {token: token_id for token_id, token in enumerate(further_tokens, pieces.size)}
         self.language_codes = language_codes_of(further_ids)
         self.vocabulary_sizes = (pieces.size + len(further_ids),) * 2
@@ -102,13 +102,10 @@ class FairseqTokenizer(ManyLanguages):
         return {token_id: text for token_id, text in texts.items() if token_id not in self.special_ids}
 
     def encode_text(self, text: str) -> Encoded:
-        pieces, spans = self._pieces.encoder.encode(text)
-        offsets = [span if span[0] < span[1] else None for span in spans]
-        return Encoded([self._pieces.ids[piece] for piece in pieces], offsets)
+        return self._encoder.encode(text)
 
     def encode(self, text: str) -> Encoded:
-        ids, offsets = self.encode_text(text)
-        return Encoded([*ids, self.end_id], [*offsets, None])
+        return self._encoder.encode(text, [self.end_id])
 
     def encode_target(self, text: str) -> list[int]:
         return self.encode(text).ids

@@ -92,7 +92,7 @@ class PairTokenizer:
         self.unknown_id, self.special_ids = tokenizer.unknown_id, tokenizer.special_ids
 
     def encode(self, text: str) -> Encoded:
-        ids, offsets = self._tokenizer.encode_text(text)
+        ids, offsets, _ = self._tokenizer.encode_text(text)
         if self._tokenizer.ends_with_language:
             return Encoded([*ids, self._tokenizer.end_id, self._source_id], [*offsets, None, None])
         return Encoded([self._source_id, *ids, self._tokenizer.end_id], [None, *offsets, None])

@@ -12,7 +12,7 @@ from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.piece_tokenizer import LANGUAGE_PREFIX, Pieces, tokenizer_json
+from capsule_mt.models.piece_tokenizer import LANGUAGE_PREFIX, Pieces, TokenEncoder, tokenizer_json
 from capsule_mt.models.sentencepiece import SentencePieceEncoder, Span, joined_pieces, read_sentencepiece
 from capsule_mt.models.tokenizer import cleaned_up, read_tokenizer_config, token_content
 from capsule_mt.models.weights import CheckpointError, read_json
@@ -49,7 +49,7 @@ class MarianTokenizer:
         self._splits_special = bool(config.get("split_special_tokens", False))
         self._special_in_text = re.compile("|".join(map(re.escape, sorted(self._special, key=len, reverse=True))))
         self._cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
-        self._source = SentencePieceEncoder(read_sentencepiece(os.path.join(folder, SOURCE_FILE)))
+        self._source = self._encoder(SOURCE_FILE, self._vocabulary)
         self.unknown_id: int | None = self._vocabulary[self._unknown]
         self.special_ids = frozenset(self._vocabulary[token] for token in self._special) - {self.unknown_id}
 
@@ -59,8 +59,13 @@ class MarianTokenizer:
         return len(self._vocabulary), len(self._target_vocabulary)
 
     @cached_property
-    def _target(self) -> SentencePieceEncoder:
-        return SentencePieceEncoder(read_sentencepiece(os.path.join(self._folder, TARGET_FILE)))
+    def _target(self) -> TokenEncoder:
+        return self._encoder(TARGET_FILE, self._target_vocabulary)
+
+    def _encoder(self, file: str, vocabulary: dict[str, int]) -> TokenEncoder:
+        encoder = SentencePieceEncoder(read_sentencepiece(os.path.join(self._folder, file)))
+        unknown = vocabulary[self._unknown]
+        return TokenEncoder(encoder, lambda piece: vocabulary.get(piece, unknown))
 
     @cached_property
     def _target_tokens(self) -> dict[int, str]:
@@ -71,16 +76,12 @@ class MarianTokenizer:
         return [token for token in self._vocabulary if token.startswith(">>") and token.endswith("<<")]
 
     def encode(self, text: str) -> Encoded:
-        pieces, spans = self._pieces(text, self._source)
-        unknown = self._vocabulary[self._unknown]
-        ids = [self._vocabulary.get(piece, unknown) for piece in pieces]
-        token_spans = [span if span[0] < span[1] else None for span in spans]
-        return Encoded([*ids, self._vocabulary[self._end]], [*token_spans, None])
+        ids, offsets = self._tokens(text, self._source, self._vocabulary)
+        return Encoded([*ids, self._vocabulary[self._end]], [*offsets, None])
 
     def encode_target(self, text: str) -> list[int]:
-        pieces, _ = self._pieces(text, self._target)
-        unknown = self._target_vocabulary[self._unknown]
-        return [self._target_vocabulary.get(piece, unknown) for piece in [*pieces, self._end]]
+        ids, _ = self._tokens(text, self._target, self._target_vocabulary)
+        return [*ids, self._target_vocabulary[self._end]]
 
     def decode(self, ids: Sequence[int]) -> str:
         tokens = (self._target_tokens.get(index, self._unknown) for index in ids)
@@ -101,29 +102,31 @@ class MarianTokenizer:
             jsons.append({**tokenizer_json(pieces, len(pieces.texts) + 1), "vocabulary": vocabulary})
         return jsons
 
-    def _pieces(self, text: str, encoder: SentencePieceEncoder) -> tuple[list[str], list[Span]]:
-        """Cut a text into pieces, special tokens and a language token at its start; return these and their spans."""
-        pieces: list[str] = []
-        spans: list[Span] = []
+    def _tokens(
+        self, text: str, encoder: TokenEncoder, vocabulary: dict[str, int]
+    ) -> tuple[list[int], list[Span | None]]:
+        """Encode a text, special tokens and a language token at its start; return the ids and their offsets."""
+        ids: list[int] = []
+        offsets: list[Span | None] = []
         offset = 0
 
         def add(start: int, end: int) -> None:
             language = LANGUAGE_PREFIX.match(text, start, end)
             if language:
-                pieces.append(language[0])
-                spans.append(language.span())
+                ids.append(vocabulary.get(language[0], vocabulary[self._unknown]))
+                offsets.append(language.span())
                 start = language.end()
-            part_pieces, part_spans = encoder.encode(text[start:end])
-            pieces.extend(part_pieces)
-            spans.extend((start + first, start + last) for first, last in part_spans)
+            part_ids, part_offsets, _ = encoder.encode(text[start:end])
+            ids.extend(part_ids)
+            offsets.extend(span and (start + span[0], start + span[1]) for span in part_offsets)
 
         for special in () if self._splits_special else self._special_in_text.finditer(text):
             add(offset, special.start())
-            pieces.append(special[0])
-            spans.append(special.span())
+            ids.append(vocabulary[special[0]])
+            offsets.append(special.span())
             offset = special.end()
         add(offset, len(text))
-        return pieces, spans
+        return ids, offsets
 
 
 def _vocabulary(file: str) -> dict[str, int]:

@@ -5,8 +5,8 @@ The token id of a piece is its index in its model, or its number in a vocabulary
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
@@ -22,6 +22,7 @@ from capsule_mt.models.sentencepiece import (
     Normaliser,
     SentencePieceEncoder,
     SentencePieceModel,
+    Span,
     indices_of,
     joined_pieces,
     of_kinds,
@@ -31,9 +32,10 @@ from capsule_mt.models.sentencepiece import (
 )
 from capsule_mt.models.tokenizer import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from capsule_mt.models.weights import CheckpointError, read_json, write_json
-from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.tokenizer import Encoded, LaterOffsets
 
 END, UNKNOWN_TOKEN, PAD = "</s>", "<unk>", "<pad>"
+MAX_CACHED_WORDS, MAX_CACHED_LENGTH = 50_000, 40
 PIECES_FILES = "source.spm", "target.spm"  # as OPUS-MT and `capsule-mt convert` name them
 LANGUAGE_PREFIX = re.compile(r">>(?s:.*?)<<")
 
@@ -54,14 +56,63 @@ class TokenIds(dict[str, int]):
 
 
 class TokenTexts(dict[int, str]):
-    """The texts of the tokens that were decoded so far, by their ids."""
+    """The texts of the tokens that were decoded so far, by their ids; "" for hidden ones and those beyond the last."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
+    def __init__(self, texts: Sequence[str], hidden: Collection[int]) -> None:
+        self._texts, self._hidden = texts, hidden
 
     def __missing__(self, token: int) -> str:
-        self[token] = text = self._texts[token]
+        has_text = token < len(self._texts) and token not in self._hidden
+        self[token] = text = self._texts[token] if has_text else ""
         return text
+
+
+class WordTokens(NamedTuple):
+    """The tokens of a word, and the characters of the word that each stands for; `None` for none."""
+
+    ids: tuple[int, ...]
+    spans: tuple[Span | None, ...]
+    length: int  # of the word
+
+
+class TokenEncoder:
+    """Encodes text as the ids of its pieces; the tokens of the latest words are cached.
+
+    id_of: returns the id of a piece.
+    """
+
+    def __init__(self, encoder: SentencePieceEncoder, id_of: Callable[[str], int]) -> None:
+        self._encoder, self._id_of = encoder, id_of
+        self._words: dict[str, WordTokens] = {}
+
+    def encode(self, text: str, end: Sequence[int] = ()) -> Encoded:
+        """Encode a text, with these tokens at its end."""
+        cached = self._words
+        words = [cached.get(word) or self._encoded(word) for word in self._encoder.words_of(text)]
+        ids = [token for word in words for token in word.ids]
+        ids += end
+        offsets = LaterOffsets(lambda: [*_offsets_of(words), *[None] * len(end)])
+        return Encoded(ids, offsets, self._encoder.byte_fallback)
+
+    def _encoded(self, word: str) -> WordTokens:
+        pieces, spans = self._encoder.encode_word(word)
+        with_text = [span if span[0] < span[1] else None for span in spans]
+        tokens = WordTokens(tuple(map(self._id_of, pieces)), tuple(with_text), len(word))
+        if len(word) <= MAX_CACHED_LENGTH:
+            if len(self._words) >= MAX_CACHED_WORDS:
+                self._words.clear()
+            self._words[word] = tokens
+        return tokens
+
+
+def _offsets_of(words: Iterable[WordTokens]) -> list[Span | None]:
+    """Return the offsets of the tokens of a text, whose words have one space between two."""
+    offsets: list[Span | None] = []
+    start = 0
+    for word in words:
+        offsets += [span and (start + span[0], start + span[1]) for span in word.spans]
+        start += word.length + 1
+    return offsets
 
 
 class Pieces:
@@ -120,23 +171,21 @@ class PieceTokenizer:
         self._end, self.unknown_id = source.end, source.unknown
         self.special_ids = frozenset({self._end, size - 1})
         self.vocabulary_sizes = (size, size)
-        self._num_texts, self._texts, self._hidden = len(target.texts), TokenTexts(target.texts), target.hidden
+        self._texts = TokenTexts(target.texts, target.hidden)
         is_numbered = isinstance(source, NumberedPieces)  # others cut names of languages as they cut any text
         self.language_tokens = list(filter(LANGUAGE_PREFIX.fullmatch, source.texts)) if is_numbered else []
-        self._source_encoder, self._source_tokens = source.encoder, source.tokens
-        self._target_encoder, self._target_tokens = target.encoder, target.tokens
+        self._source_tokens = source.tokens
+        self._source = TokenEncoder(source.encoder, source.tokens.__getitem__)
+        self._target = TokenEncoder(target.encoder, target.tokens.__getitem__)
 
     def encode(self, text: str) -> Encoded:
-        tokens = self._source_tokens
         language = self._language_of(text)
+        if not language:
+            return self._source.encode(text, [self._end])
         start = len(language)
-        pieces, piece_spans = self._source_encoder.encode(text[start:])
-        ids = [tokens[piece] for piece in pieces]
-        spans = [span if span[0] < span[1] else None for span in piece_spans]
-        if language:
-            moved = [span and (start + span[0], start + span[1]) for span in spans]
-            ids, spans = [tokens[language], *ids], [(0, start), *moved]
-        return Encoded([*ids, self._end], [*spans, None])
+        encoded = self._source.encode(text[start:], [self._end])
+        moved = [span and (start + span[0], start + span[1]) for span in encoded.offsets]
+        return encoded._replace(ids=[self._source_tokens[language], *encoded.ids], offsets=[(0, start), *moved])
 
     def _language_of(self, text: str) -> str:
         """Return the language token that a text begins with, or an empty string."""
@@ -144,12 +193,11 @@ class PieceTokenizer:
         return match[0] if match and match[0] in self.language_tokens else ""
 
     def encode_target(self, text: str) -> list[int]:
-        tokens = self._target_tokens
-        return [*(tokens[piece] for piece in self._target_encoder.encode(text)[0]), self._end]
+        return self._target.encode(text, [self._end]).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        count, texts, hidden = self._num_texts, self._texts, self._hidden
-        return joined_pieces([texts[token] for token in ids if token < count and token not in hidden])
+        texts = self._texts
+        return joined_pieces([texts[token] for token in ids])
 
 
 def write_pieces_beside_json(folder: str, vocabularies: Iterable[str]) -> None:

@@ -28,7 +28,6 @@ MAX_PART_LENGTH = 32  # characters that the map may replace at once; Unicode's c
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 # the score of a character without a piece is this much below the lowest score of any piece
 UNKNOWN_PENALTY = 10.0
-MAX_CACHED_WORDS, MAX_CACHED_LENGTH = 50_000, 40
 Span = tuple[int, int]  # of characters: start, end
 Value = TypeVar("Value")
 
@@ -138,9 +137,10 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
 
 
 class SentencePieceEncoder:
-    """Cuts text into the pieces of a vocabulary; the pieces of the latest words are cached.
+    """Cuts text into the pieces of a vocabulary.
 
     table: the indices of all pieces, by their texts.
+    byte_fallback: whether a character that the vocabulary lacks becomes its bytes.
 
     If the scores of two segmentations differ by no more than the rounding of float32, as for "m mm" and "mm m", the
     library may choose the other: on 2 of 30,000 lines.
@@ -165,9 +165,9 @@ class SentencePieceEncoder:
             raise CheckpointError(f"{model.file}: {error}") from None
         symbols = symbols_of(model)
         self._symbols, self._symbol_pattern = frozenset(symbols), longest_of(symbols)
-        self._byte_fallback = model.byte_fallback
+        self.byte_fallback = model.byte_fallback
         self._segment = self._unigram if model.model_type == "unigram" else self._byte_pair_encoding
-        # whether each word has the same pieces beside any neighbours, so that words can be cached
+        # whether each word has the same pieces beside any neighbours
         self._by_words = (
             model.add_dummy_prefix
             and model.remove_extra_whitespaces
@@ -175,20 +175,21 @@ class SentencePieceEncoder:
             and not self.table.has_inner_spaces
             and not any(SPACE in text or " " in text for text in symbols)
         )
-        self._words: dict[str, tuple[list[str], list[Span]]] = {}
+
+    def words_of(self, text: str) -> list[str]:
+        """Return the parts of a text, with one space between two, that can be encoded one by one."""
+        return text.split(" ") if self._by_words else [text]
 
     def encode(self, text: str) -> tuple[list[str], list[Span]]:
         """Return the pieces of a text, and the span of characters that each stands for.
 
         Characters that the vocabulary lacks become one piece, or their bytes if the model has pieces for bytes.
         """
-        if not self._by_words:
-            return self._pieces_of(text)
         pieces: list[str] = []
         spans: list[Span] = []
         offset = 0
-        for word in text.split(" "):
-            word_pieces, word_spans = self._words.get(word) or self._cached(word)
+        for word in self.words_of(text):
+            word_pieces, word_spans = self.encode_word(word)
             pieces += word_pieces
             spans += [(offset + start, offset + end) for start, end in word_spans]
             offset += len(word) + 1
@@ -204,15 +205,8 @@ class SentencePieceEncoder:
         index = self.table.find(piece)
         return -1 if index is None or self._model.kinds[index] in UNMATCHED else index
 
-    def _cached(self, word: str) -> tuple[list[str], list[Span]]:
-        segmentation = self._pieces_of(word)
-        if len(word) <= MAX_CACHED_LENGTH:
-            if len(self._words) >= MAX_CACHED_WORDS:
-                self._words.clear()
-            self._words[word] = segmentation
-        return segmentation
-
-    def _pieces_of(self, text: str) -> tuple[list[str], list[Span]]:
+    def encode_word(self, text: str) -> tuple[list[str], list[Span]]:
+        """Return the pieces of one of `words_of` and their spans."""
         normalised, source_spans = self._normaliser(text)
         pieces: list[str] = []
         spans: list[Span] = []
@@ -222,7 +216,7 @@ class SentencePieceEncoder:
             piece = normalised[start:end]
             first, last = source_spans[start][0], source_spans[end - 1][1]
             was_unknown, is_unknown = is_unknown, index < 0
-            if is_unknown and self._byte_fallback:
+            if is_unknown and self.byte_fallback:
                 byte_pieces = [f"<0x{byte:02X}>" for byte in piece.encode("utf-8", "replace")]
                 pieces += byte_pieces
                 spans += [(first, last)] * len(byte_pieces)
@@ -324,7 +318,7 @@ def longest_of(texts: Sequence[str]) -> re.Pattern[str] | None:
 def joined_pieces(pieces: list[str]) -> str:
     """Return the text of pieces, decoding those for bytes; the caller leaves out control pieces."""
     text = "".join(pieces)
-    if BYTE_PIECE.search(text):
+    if "<0x" in text and BYTE_PIECE.search(text):
         parts = (BYTE_PIECE.fullmatch(piece) for piece in pieces)
         content = (
             bytes.fromhex(part[1]) if part else piece.encode() for part, piece in zip(parts, pieces, strict=True)
@@ -347,12 +341,12 @@ class Normaliser:
             raise CheckpointError(f"{model.file}: the map of its characters is damaged")
         self._trie = array("I", model.charsmap[4 : 4 + size])
         self._replacements = model.charsmap[4 + size :]
-        self._unchanged = {" ": False, "\0": False}  # ASCII characters: the answers of `_stays`
+        self._unchanged: set[str] = set()  # ASCII characters that `_stays` has found to stay
 
     def __call__(self, text: str) -> tuple[str, list[Span]]:
         """Return the normalised text, and for each of its characters the span of `text` that became it."""
         adds, removes = self._adds, self._removes
-        if text.isascii() and self._symbol_pattern is None and all(map(self._stays, text)):  # as most words do
+        if self._symbol_pattern is None and self._is_unchanged(text):  # as most words are
             spans = [(offset, offset + 1) for offset in range(len(text))]
             return (SPACE + text, [(0, 0), *spans]) if adds and text else (text, spans)
         parts = [(part, span) for part, span in self._parts(text) if part]
@@ -372,11 +366,14 @@ class Normaliser:
         length = len(normalised.rstrip(SPACE)) if removes else len(normalised)
         return normalised[:length], spans[:length]
 
+    def _is_unchanged(self, text: str) -> bool:
+        return self._unchanged.issuperset(text) or (text.isascii() and all(map(self._stays, text)))
+
     def _stays(self, character: str) -> bool:
         """Return whether the map has no part that begins with this ASCII character and has only ASCII characters."""
-        stays = self._unchanged.get(character)
-        if stays is None:
-            stays = self._unchanged[character] = self._lacks_ascii_parts(ord(character))
+        stays = character in self._unchanged or (character not in " \0" and self._lacks_ascii_parts(ord(character)))
+        if stays:
+            self._unchanged.add(character)
         return stays
 
     def _lacks_ascii_parts(self, byte: int) -> bool:

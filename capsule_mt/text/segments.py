@@ -189,7 +189,7 @@ class Segmenter(NamedTuple):
                 part, ending = source.part(span, prefix), None
                 if self.joins_blocks and part.text.startswith(BLOCK_BREAK):  # a tag such as <p> begins the part
                     shift = part.text.index(span_text)
-                    encoded = encoded._replace(offsets=list(moved_offsets(encoded.offsets, -shift)))
+                    encoded = encoded._replace(offsets=moved_offsets(encoded.offsets, -shift))
                 if self.copies and span.end == sentence.end and end not in cuts and not was_cut:
                     part, encoded, ending = self._with_final_mark(document.text, part, encoded)
                 unknown = unknown_tokens(self.tokenizer, part.text, encoded)
@@ -418,7 +418,7 @@ class Segmenter(NamedTuple):
     def _encode(self, text: str, prefix: str) -> Encoded:
         """Tokenise a text after a prefix; offsets count from the text's beginning."""
         encoded = self.tokenizer.encode(prefix + text.replace(BLOCK_BREAK, " "))
-        return Encoded(encoded.ids, list(moved_offsets(encoded.offsets, len(prefix)))) if prefix else encoded
+        return encoded._replace(offsets=moved_offsets(encoded.offsets, len(prefix))) if prefix else encoded
 
     def _truncated(self, source: Encoded, limit: int) -> Encoded:
         """Cut a source to the limit, but keep the special tokens at its end."""
@@ -426,7 +426,8 @@ class Segmenter(NamedTuple):
         while end > 0 and source.ids[end - 1] in self.tokenizer.special_ids:
             end -= 1
         cut = max(0, limit - len(source.ids) + end)
-        return Encoded(source.ids[:cut] + source.ids[end:], source.offsets[:cut] + source.offsets[end:])
+        ids, offsets = ([*values[:cut], *values[end:]] for values in (source.ids, source.offsets))
+        return source._replace(ids=ids, offsets=offsets)
 
 
 def _copied_tokens(source: Masked, encoded: Encoded) -> set[int]:

@@ -1,16 +1,48 @@
 """The tokenizer that text handling needs, as a protocol."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from operator import eq
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, overload
 
 
 class Encoded(NamedTuple):
-    """A text as the model reads it: token ids with special tokens, and the characters that each token stands for."""
+    """A text as the model reads it: token ids with special tokens, and the characters that each token stands for.
+
+    may_have_bytes: whether some tokens may be bytes of one character.
+    """
 
     ids: list[int]
-    offsets: list[tuple[int, int] | None]
+    offsets: Sequence[tuple[int, int] | None]
+    may_have_bytes: bool = True
+
+
+class LaterOffsets(Sequence[tuple[int, int] | None]):
+    """The offsets of tokens, computed when they are first read: those of most texts never are."""
+
+    def __init__(self, compute: Callable[[], list[tuple[int, int] | None]]) -> None:
+        self._compute = compute
+
+    @cached_property
+    def _offsets(self) -> list[tuple[int, int] | None]:
+        return self._compute()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, int] | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[int, int] | None]: ...
+    def __getitem__(self, index: int | slice) -> tuple[int, int] | list[tuple[int, int] | None] | None:
+        return self._offsets[index]
+
+    def __iter__(self) -> Iterator[tuple[int, int] | None]:
+        return iter(self._offsets)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._offsets == [*other]
 
 
 class Tokenizer(Protocol):
@@ -45,10 +77,13 @@ class Tokenizer(Protocol):
 
 def unknown_tokens(tokenizer: Tokenizer, text: str, encoded: Encoded) -> set[int]:
     """Return the indices of tokens for what the vocabulary lacks: unknown tokens, and bytes of a character."""
-    ids, offsets, unknown_id = encoded.ids, encoded.offsets, tokenizer.unknown_id
+    ids, unknown_id = encoded.ids, tokenizer.unknown_id
     unknown = {index for index, token in enumerate(ids) if token == unknown_id} if unknown_id in ids else set()
+    if not encoded.may_have_bytes or text.isascii():  # a fast answer for most texts
+        return unknown
+    offsets = encoded.offsets
     # bytes of one character share its offsets, and none of them is text alone
-    if text.isascii() or not any(map(eq, offsets, offsets[1:])):  # a fast answer for most texts
+    if not any(map(eq, offsets, offsets[1:])):
         return unknown
     for index, (span, next_span) in enumerate(pairwise(offsets)):
         if span is not None and span == next_span and span[1] - span[0] == 1:

@@ -25,7 +25,7 @@ def test_it_equals_that_of_transformers(kind, tmp_path):
     texts = TEXTS + [text for pair, _ in zip(sentence_pairs(), range(30), strict=False) for text in pair]
     for text in texts:
         encoded = heavy(text, return_offsets_mapping=True)
-        ids, offsets = light.encode(text)
+        ids, offsets, _ = light.encode(text)
         assert ids == encoded["input_ids"]
         assert offsets == [span if span[0] < span[1] else None for span in map(tuple, encoded["offset_mapping"])]
         targets = heavy(text_target=text)["input_ids"]

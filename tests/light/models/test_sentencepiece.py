@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 
 from capsule_mt.engine.library import PieceTable, read_pieces
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models.piece_tokenizer import Pieces, tokenizer_json
+from capsule_mt.models import piece_tokenizer
+from capsule_mt.models.piece_tokenizer import Pieces, TokenEncoder, tokenizer_json
 from capsule_mt.models.sentencepiece import (
     BYTE,
     CONTROL,
@@ -89,11 +90,26 @@ def test_a_map_of_ascii_letters(tmp_path):
         assert encoder.encode(text)[0] == processor.encode(text, out_type=str), text
 
 
+@pytest.mark.parametrize("settings", [{}, {"byte_fallback": True, "vocab_size": 320}, {"split_by_whitespace": False}])
+def test_tokens_of_cached_words(settings, tmp_path, monkeypatch):
+    vocabulary = Pieces(str(train(tmp_path / "one.spm", **settings)))
+    tokens = TokenEncoder(vocabulary.encoder, vocabulary.tokens.__getitem__)
+    monkeypatch.setattr(piece_tokenizer, "MAX_CACHED_WORDS", 3)
+    for text in [*TEXTS, *TEXTS]:
+        pieces, spans = vocabulary.encoder.encode(text)
+        encoded = tokens.encode(text, [7])
+        assert encoded.ids == [*(vocabulary.tokens[piece] for piece in pieces), 7]
+        assert encoded.offsets == [*(span if span[0] < span[1] else None for span in spans), None]
+        assert len(encoded.offsets) == len(encoded.ids)
+        assert encoded.offsets[-1] is None
+        assert encoded.may_have_bytes == bool(settings.get("byte_fallback"))
+
+
 @pytest.mark.parametrize("name", ["mozilla.spm", "mozilla.zhen.spm"])
 def test_symbols_of_the_user_in_mozillas_vocabularies(name):
     file = FOLDER / name
     encoder = assert_like_the_library(file, with_symbols(read_sentencepiece(file), [*SOURCES, *TARGETS]))
-    assert len(encoder._words) > 100  # words are looked up, as without symbols
+    assert encoder.words_of("The old man") == ["The", "old", "man"]  # as without symbols
 
 
 @pytest.mark.parametrize("name", ["mozilla.spm", "mozilla.zhen.spm"])
@@ -175,12 +191,12 @@ def assert_like_the_library(file: Path, texts: list[str]) -> SentencePieceEncode
     model, processor = read_sentencepiece(file), library.SentencePieceProcessor(str(file))
     encoder, num_symbols = SentencePieceEncoder(model), 0
     symbols = {text for text, kind in zip(model.texts, model.kinds, strict=True) if kind == USER_DEFINED}
-    for text in [*texts, *texts]:  # the second time, words are looked up
+    for text in texts:
         pieces, spans = encoder.encode(text)
         assert pieces == processor.encode(text, out_type=str), text
         assert len(spans) == len(pieces)
         num_symbols += len(symbols.intersection(pieces))
-    assert num_symbols > len(texts)
+    assert 2 * num_symbols > len(texts)
     return encoder
 
 
