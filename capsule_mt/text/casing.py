@@ -62,6 +62,8 @@ class CasedText(NamedTuple):
 
     def case_at(self, offset: int) -> str | None:
         """Return the case of the user's line at an offset, such as CAPITALS; `None` for sentence case."""
+        if not self.lines:
+            return None
         return next((case for span, case in self.lines if span.start <= offset < span.end), None)
 
 
@@ -152,6 +154,8 @@ def _may_have_other_case(line: str) -> bool:
     if line.islower() or line.isupper() or may_have_non_words(line):
         return True
     if line[:-1].isalpha() or LONG_LOWERCASE_WORD.search(line) is not None:  # one word, such as "Hello.", or others
+        return False
+    if line[:1].isalpha() and line[:1].isupper() and sum(map(str.isupper, line[1:])) < MIN_KNOWN_IN_TITLE:
         return False
     return not any(len(word) > MAX_SHORT_WORD and word[0].isalpha() and word.islower() for word in line.split())
 

@@ -121,7 +121,7 @@ EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 @lru_cache(maxsize=8)  # several steps look at the same text
 def is_ordinary(text: str) -> bool:
     """Whether a text surely has no numbers, and no items that are kept: a fast check before the rules about both."""
-    return ORDINARY.fullmatch(text) is not None and "ww." not in text.lower()  # "www.a.de"
+    return ORDINARY.fullmatch(text) is not None and "w." not in text and "W." not in text  # "www.a.de"
 
 
 @lru_cache(maxsize=8)

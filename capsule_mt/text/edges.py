@@ -46,6 +46,8 @@ def without_enclosing(text: str, sentence: Span) -> Span:
     A full stop may follow the closing mark; inside are no further marks of the same kind. An opening quote that only
     another sentence closes is left out, too.
     """
+    if text[sentence.start : sentence.start + 1] not in ENCLOSING:  # a fast answer for most sentences
+        return sentence
     is_open = text.rfind('"', *sentence) == sentence.start
     first = stripped(text, Span(sentence.start + is_open, sentence.end)).start
     start, end = first, sentence.end - text.endswith(".", *sentence)

@@ -280,10 +280,12 @@ class Masked:
         self.parts, self.kinds, self.prefix, self.stand_ins = parts, kinds, prefix, stand_ins
         self.normal, self.tried = normal, tried
         self.offsets: Offsets = ()  # of its tokens
-        kept = [index for index, (part, _) in enumerate(parts) if isinstance(part, Item)]
-        self.tags = [index for index in kept if is_tag(parts[index][0])]
-        self.items = [index for index in kept if not is_tag(parts[index][0])]
         self.part_texts = [part for part, _ in parts]  # each part as the model reads it
+        self.tags: list[int] = []
+        self.items: list[int] = []
+        for index, part in enumerate(self.part_texts):
+            if isinstance(part, Item):
+                (self.tags if is_tag(part) else self.items).append(index)
         for index in self.tags:
             self.part_texts[index] = BLOCK_BREAK if re.match(BLOCK_TAG, parts[index][0]) else ""
         for index, stand_in in stand_ins.items():
@@ -295,6 +297,8 @@ class Masked:
     @property
     def shadow(self) -> str:
         """`text` with a mark or 1 for each character of an item, so that stops inside an item end no sentence."""
+        if not self.items:
+            return self.text
         strings = list(self.part_texts)
         for index in self.items:
             item = cast(Item, self.parts[index][0])
@@ -309,11 +313,6 @@ class Masked:
     def source_span(self, span: Span) -> Span:
         """Return the span of the user's text behind a span of the normal form."""
         return span if self.normal is None else self.normal.source_span(span)
-
-    @property
-    def user_text(self) -> str:
-        """The user's text, in sentence case."""
-        return self.text if self.normal is None else self.normal.source[slice(*self.span)]
 
     @property
     def has_lowercased_first(self) -> bool:
@@ -334,8 +333,10 @@ class Masked:
     @property
     def has_words(self) -> bool:
         """Whether there are letters to translate outside the items, or no items at all."""
+        if not self.items:
+            return True
         words = (part for part, _ in self.parts if not isinstance(part, Item))
-        return not self.items or any(character.isalpha() for part in words for character in part)
+        return any(character.isalpha() for part in words for character in part)
 
     @cached_property
     def shift(self) -> int | None:

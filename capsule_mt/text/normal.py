@@ -53,8 +53,10 @@ COMPATIBLE = (
 # signs whose plain form is read: "5 \u2212 3", "15\u2032", "3\u20444", "\u2039 Back"
 _PLAIN_READ = "\xaa\xb4\xba\u2032\u2039\u203a\u2044\u2080-\u209c\u2100-\u218b\u2212\u3300-\u33ff"
 _IN_WORD = rf"[\w{_PLAIN_READ}]"
+PLAIN_READ = f"[{_PLAIN_READ}]"
 PLAIN_READ_WORD = rf"(?<!{_IN_WORD}){_IN_WORD}*[{_PLAIN_READ}]{_IN_WORD}*"  # compiled at its first use
-WORD = re.compile(r"[^\W\d_]+")
+WORD, NON_ASCII = re.compile(r"[^\W\d_]+"), re.compile(r"[^\x00-\x7f]")
+MAY_CHANGE = re.compile(r"[^\x00-\x5f\x61-\x7f]")  # not ASCII, or a `BACKTICK`
 # a comma first, so that a search is fast; Chinese has no space after one
 GLUED_COMMA = r",(?<=[A-Za-z\xc0-\u052f]{2},)(?=[A-Za-z\xc0-\u052f])"
 # not in code: "--sort=size,time", "max(width,height)", "a_b,c", "main.py,test.py"; in so many characters before it
@@ -197,28 +199,32 @@ class Vocabulary:
         """Return the normal form of a text; protected spans, in order, stay as they are."""
         is_ascii = source.isascii()
         is_composed = is_ascii or unicodedata.is_normalized("NFC", source)
+        has_sequences = any(map(source.__contains__, IN_SEQUENCES)) or (
+            "," in source and re.search(GLUED_COMMA, source) is not None
+        )
         if (
             is_composed
+            and not has_sequences
             and not has_entities(source)
-            and not any(part in source for part in IN_SEQUENCES)
-            and not ("," in source and re.search(GLUED_COMMA, source))
-            and (BACKTICK not in source if is_ascii else self._unchanged.issuperset(source))
+            and BACKTICK not in source
+            and (is_ascii or self._unchanged.issuperset(NON_ASCII.findall(source)))
         ):
             return NormalForm(source)
-        sequences = self._sequences(source)
-        characters: list[str] = []
+        sequences = self._sequences(source) if has_sequences else {}
+        parts: list[str] = []
         spans: list[Span] = []
         end = 0
         for protected_span in (*protected, Span(len(source), len(source))):
             for span in _clusters(source, Span(end, protected_span.start), is_composed, sequences):
                 form = sequences.get(span)
                 form = self._form_of(source, span) if form is None else form
-                characters += form
-                spans += [span] * len(form)
-            characters += source[protected_span.start : protected_span.end]
-            spans += [Span(offset, offset + 1) for offset in range(*protected_span)]
+                parts += [source[end : span.start], form]
+                spans += [*_character_spans(end, span.start), *[span] * len(form)]
+                end = span.end
+            parts.append(source[end : protected_span.end])
+            spans += _character_spans(end, protected_span.end)
             end = protected_span.end
-        text = "".join(characters)
+        text = "".join(parts)
         if not self._unchanged.issuperset(text):
             text = WORD.sub(self._lowercased, text)
         return NormalForm(source) if text == source else NormalForm(source, text, spans)
@@ -319,8 +325,9 @@ def with_source_characters(translation: str, source: str) -> str:
     Letters such as "in", of "\u33cc", may be a word of the translation: unless they end with a capital, as "IV" does,
     they must stand beside a number.
     """
-    if source.isascii() or not (words := re.findall(PLAIN_READ_WORD, source)):
+    if source.isascii() or re.search(PLAIN_READ, source) is None:
         return translation
+    words = re.findall(PLAIN_READ_WORD, source)
     plain_source = _plain_read(source)
     for word in dict.fromkeys(words):
         plain = _plain_read(word)
@@ -363,17 +370,26 @@ def _compatible(character: str) -> str:
     return unicodedata.normalize("NFKC", character) if re.match(COMPATIBLE, character) else character
 
 
-def _clusters(text: str, span: Span, is_composed: bool, sequences: Iterable[Span]) -> list[Span]:
-    """Return the spans of characters, entities and `sequences`, each with the marks that follow it.
+def _character_spans(start: int, end: int) -> Iterable[Span]:
+    """Return the span of each character."""
+    return map(Span, range(start, end), range(start + 1, end + 1))
 
-    A composed text has no such marks.
+
+def _clusters(text: str, span: Span, is_composed: bool, sequences: Iterable[Span]) -> list[Span]:
+    """Return the spans of entities, `sequences`, and characters that may change, each with the marks that follow it.
+
+    A composed text has no such marks; in others, all characters may change.
     """
     clusters: list[Span] = []
     ends = {match.start(): match.end() for match in ENTITY.finditer(text, *span)} if "&" in text else {}
     ends = {start: end for start, end in ends.items() if character_of(text[start:end])}
     ends |= {start: end for start, end in sequences if end <= span.end}
+    offsets: Iterable[int] = range(*span)
+    if is_composed:
+        may_change = (match.start() for match in MAY_CHANGE.finditer(text, *span))
+        offsets = sorted({*may_change, *ends})
     end = span.start
-    for offset in range(*span):
+    for offset in offsets:
         if offset < end:
             continue
         if not is_composed and clusters and combines(text[offset]):

@@ -91,7 +91,7 @@ def with_target_signs(text: str, forms: NumberForms, vocabulary: Vocabulary) -> 
 
 def with_copied_numbers(translation: str, source: str, forms: NumberForms) -> str:
     """Return a translation with the target language's sign in numbers of one group that it copies from its source."""
-    if forms.signs == forms.target_signs or forms.signs[0] not in translation:
+    if forms.signs == forms.target_signs or forms.signs[0] not in translation or not has_signed_numbers(source):
         return translation
     return _converted(
         translation, forms, lambda match: re.sub(r"\d", "", match[0]) == forms.signs[0] and match[0] in source

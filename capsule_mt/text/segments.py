@@ -84,6 +84,12 @@ class Piece:
         return self.source if self.source is not None and self.source.kinds else None
 
     @property
+    def user_text(self) -> str:
+        """The user's text, in sentence case."""
+        normal = None if self.source is None else self.source.normal
+        return self.text if normal is None else normal.source[self.span.start : self.span.end]
+
+    @property
     def source_offsets(self) -> Offsets:
         """The characters of the user's text that each token stands for."""
         if self.source is None:
@@ -392,8 +398,8 @@ class Segmenter(NamedTuple):
 
     def _fitting(self, text: str, sentence: Span, prefix: str) -> list[tuple[Span, Encoded, bool]]:
         """Encode a sentence; if it is too long, cut it (`truncation`) or split it into parts that fit."""
-        encoded = {text[sentence.start : sentence.end]: self._encode(text[sentence.start : sentence.end], prefix)}
-        source = encoded[text[sentence.start : sentence.end]]
+        sentence_text = text[sentence.start : sentence.end]
+        source = self._encode(sentence_text, prefix)
         length = len(source.ids)
         if self.limit is None or length <= self.limit:
             return [(sentence, source, False)]
@@ -406,6 +412,8 @@ class Segmenter(NamedTuple):
                 f"{text[sentence.start : sentence.start + 40]!r}... Leave `split_sentences` on, or set "
                 "`truncation=True` to cut it."
             )
+
+        encoded = {sentence_text: source}
 
         def fits(part: str) -> bool:
             if part not in encoded:

@@ -39,6 +39,7 @@ SPACED_STOPS = ".!?…‽؟۔।॥։"
 FURTHER_STOPS = {"ar": ":", "el": ";\u037e", "hy": ":"}  # before a space, by language
 CLOSING = "\"'”’»)]}›」』）】》〉"
 SPACED_CLOSING = CLOSING + "“‘«‹"  # German closes with what English opens with
+ANY_CLOSING = f"[{re.escape(SPACED_CLOSING)}]"
 OPENING = "\"'“‘„‚«»([{‹›¿¡「『（【《〈-–—"
 REACH = 40  # characters on either side of a full stop that the rules see
 LONGEST_CHARACTER = 64  # code points of one character as a reader sees it: an emoji of a family, a letter with accents
@@ -66,8 +67,8 @@ _CLOSINGS = rf"[{re.escape(SPACED_CLOSING)}]*(?:\[\d{{1,3}}\])*"  # "[1]" refers
 _SPACED_END = rf"(?<![{_STOPS}])[{_STOPS}]+{_CLOSINGS}(?=\s)"
 _UNSPACED_STOP = rf"(?<!\d(?=．\d))[{re.escape(UNSPACED_STOPS)}]+[{re.escape(CLOSING)}]*"  # not in "３．２"
 ENDS = f"{_SPACED_END}|{_UNSPACED_STOP}"
-# a tab separates columns
-BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_BREAKS = r"\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029"  # a tab separates columns
+BREAKS = re.compile(f"[{_BREAKS}]+")
 CLAUSE_ENDS, SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])", r"\s+"
 SPACED_DOTS = r"\.(?: \.){2,}"  # the ellipsis of some books
 BULLETS = " \xa0\t\u2022\u2043\u2023*-\u2013"
@@ -130,6 +131,12 @@ def _stops(stops: str) -> re.Pattern[str]:
 
 
 @cache
+def _stops_and_breaks(stops: str) -> re.Pattern[str]:
+    """Return the pattern of a character that may end a sentence."""
+    return re.compile(f"[{re.escape(SPACED_STOPS + UNSPACED_STOPS + stops)}{_BREAKS}]")
+
+
+@cache
 def rules_of(language: str | None) -> Rules:
     """Return the rules of a language; without one, or without its abbreviations, those of all languages."""
     code = language_code(language) or ""
@@ -161,6 +168,10 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
     abbreviations of all languages count.
     """
     rules = rules_of(language)
+    if text[:2].isalpha():
+        first_end = _stops_and_breaks(rules.stops).search(text)
+        if first_end is None or first_end.end() == len(text):  # a fast answer for most texts
+            return [Span(0, len(text.rstrip()))]
     spans = []
     masked = _without_spaced_dots(text)
     for line in _split_at(BREAKS, text, Span(0, len(text))):
@@ -285,7 +296,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], rules: Rules) ->
     next_word = following.lstrip().lstrip(f"{OPENING}{MASKED_DOT} ")
     if next_word[:1] == "," or (not next_word and MASKED_DOT in following):
         return False  # German ",,", or only an ellipsis remains
-    mark = re.split(rf"[{re.escape(SPACED_CLOSING)}]", stop, maxsplit=1)[0]
+    mark = re.split(ANY_CLOSING, stop, maxsplit=1)[0]
     preceding = text[max(start, match.start() - REACH) : match.start()].rsplit(maxsplit=1)
     written = preceding[-1].lstrip(OPENING + BULLETS) if preceding else ""
     if next_word[:1].islower():  # "etc. and so on", "Yahoo! is", "- Come! - he said"

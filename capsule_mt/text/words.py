@@ -93,7 +93,9 @@ def is_mark(word: str) -> bool:
 
 def with_space(text: str, addition: str) -> str:
     """Join two parts of a translation, with a space where a word of one would else run into a word of the other."""
-    first = addition[:1]  # unlike a superscript, it may begin a word
+    if not text or not addition:
+        return text + addition
+    first = addition[0]  # unlike a superscript, it may begin a word
     ends_in_word = text[-1:].isalnum() and text[-2:-1] != "\\"  # unlike the escape "\n"
     begins_word = first.isdecimal() or (first.isalpha() and first != "\u207f")
     needs_space = ends_in_word and begins_word and not runs_on(text, addition)

@@ -97,7 +97,7 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
     if piece.source is not None and converts_numbers and (forms := number_forms(src_lang, tgt_lang)) is not None:
         text = with_copied_numbers(text, piece.source.text, forms)
     if piece.source is not None and piece.is_label:
-        text = as_label(text, piece.source.user_text, has_dotless_i(tgt_lang))
+        text = as_label(text, piece.user_text, has_dotless_i(tgt_lang))
     elif piece.source is not None and piece.source.has_lowercased_first:
         text = capital(text[0], has_dotless_i(tgt_lang)) + text[1:] if text else text
     if piece.ending is not None:
@@ -110,7 +110,7 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer), tgt_lang)
     if piece.source is None:
         return text
-    user_text = piece.source.user_text
+    user_text = piece.user_text
     return with_entities(with_source_characters(with_escaped_quotes(text, user_text), user_text), user_text)
 
 
