@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from capsule_mt.coverage.results import Coverage, SentenceCoverage
+from capsule_mt.messages import shown
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS
@@ -77,6 +78,9 @@ class PivotTranslator(TextTranslator):
     """
 
     def __init__(self, first: Leg, second: Leg) -> None:
+        for name, model in (("first", first), ("second", second)):
+            if not hasattr(model, "translate_pieces"):
+                raise TypeError(f"`{name}` must be a `Translator`, got {shown(model)} ({type(model).__name__})")
         self.first, self.second = first, second
 
     @property

@@ -277,6 +277,8 @@ class Scorer:
             src_lang, tgt_lang: for tokenizers that have languages.
         """
         _refuse_unpaired(texts, translations)
+        if not isinstance(adequacy, bool):
+            raise TypeError(f"`adequacy` must be True or False, got {adequacy!r}")
         if adequacy and self.reverse is None:
             raise ValueError(f"`adequacy` needs a reverse model: give {self.loaded.name} a `reverse`")
         options = SCORED._replace(

@@ -26,6 +26,8 @@ def train_only(model: PreTrainedModel, weights: Iterable[str]) -> PreTrainedMode
     model, info = CapsuleMarianMTModel.from_marian(name, guided_routing="guided", output_loading_info=True)
     train_only(model, info["new_weights"])
     """
+    if isinstance(weights, str):
+        raise TypeError(f"`weights` must be a list of names of weights, got the string {weights!r}")
     names = set(weights)
     unknown = sorted(names - model.state_dict().keys())
     if unknown:

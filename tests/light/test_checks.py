@@ -28,6 +28,13 @@ def test_nothing_is_lost_without_a_mark(lost):
     assert lost in {check.missing for check in checks}
 
 
+def test_a_text_of_another_type_is_named():
+    with pytest.raises(TypeError, match=r"`source` must be a string, got None \(NoneType\)"):
+        checks_of(None, "Gut.")
+    with pytest.raises(TypeError, match=r"`translation` must be a string, got \[.*\] \(list\)"):
+        checks_of("Good.", ["Gut."])
+
+
 def test_values_of_a_number():
     assert values_of("1.234") == {"1234", "1.234"}
     assert values_of("1,234.50") == values_of("1.234,5") == values_of("1 234,50") == {"1234.5"}

@@ -239,6 +239,8 @@ def test_omission_and_hallucination_rank_translations(pair):
     elsewhere = "He never eats fish in the evening."
     complete, short, unrelated, blank = pair.adequacy([SOURCE, SOURCE, SOURCE, " "], [COMPLETE, SHORT, elsewhere, "x"])
     assert blank is None
+    with pytest.raises(TypeError, match="`adequacy` must be True or False, got 'yes'"):
+        pair.score([SOURCE], [COMPLETE], adequacy="yes")
     assert complete.omission < 0.1 < short.omission
     assert complete.hallucination < 0.3 < 0.9 < unrelated.hallucination
     assert (complete.is_unrelated, short.is_unrelated, unrelated.is_unrelated) == (False, False, True)

@@ -152,6 +152,8 @@ def test_a_weight_to_train_that_the_model_lacks_is_named(tmp_path):
     name = next(name for name, _ in model.named_parameters())
     with pytest.raises(ValueError, match=r"`weights` has 'model\.votes', but the model has no weight of this name"):
         train_only(model, [name, "model.votes"])
+    with pytest.raises(TypeError, match="`weights` must be a list of names of weights, got the string 'lm_head'"):
+        train_only(model, "lm_head")
 
 
 def test_nothing_left_to_train_is_an_error(tmp_path):

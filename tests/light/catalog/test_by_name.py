@@ -129,6 +129,8 @@ def test_the_server_loads_each_model_once(both, keep, call, monkeypatch):
 
 
 def test_what_needs_one_model_is_refused(both):
+    with pytest.raises(TypeError, match=r"`second` must be a `Translator`, got 'en-pt' \(str\)"):
+        PivotTranslator(both[0], "en-pt")
     translator = PivotTranslator(*both)
     support = {"coverage": CoverageOptions(support=True)}
     for name, options in (("alignment", {"alignment": True}), ("support", support)):
