@@ -1,6 +1,6 @@
 """Catalogs in YAML, as Rails has them: mappings and lists of texts.
 
-Read are block mappings and sequences, scalars of all styles, also over several lines, lists in brackets on one line,
+Read are block mappings and sequences, scalars of all styles, also over several lines, lists of texts in brackets,
 anchors, aliases and comments. Anything else (tags, mappings in braces, complex keys, several documents) is an error
 that names its line.
 """
@@ -18,16 +18,18 @@ DOUBLE_QUOTED, SINGLE_QUOTED = r'"(?:[^"\\]|\\(?s:.))*"', r"'(?:[^']|'')*'"
 QUOTED_KEY = r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\n]|'')*'"
 QUOTED = re.compile(f"{DOUBLE_QUOTED}|{SINGLE_QUOTED}")
 MAPPING_KEY = re.compile(
-    rf"({QUOTED_KEY}|<<|(?:[^\s\-?:,\[\]{{}}#&*!|>'\"%@`]|[-?:](?=\S))"
-    r"(?:[^\s:#]|:(?=\S)|(?<=\S)#|[ ]+(?=[^\s:#]))*)[ ]*:(?=[ \n]|\Z)"
+    rf"({QUOTED_KEY}|<<|(?:[^ \t\n\-?:,\[\]{{}}#&*!|>'\"%@`]|[-?:](?=[^ \t\n]))"
+    r"(?:[^ \t\n:#]|:(?=[^ \t\n])|(?<=[^ \t\n])#|[ ]+(?=[^ \t\n:#]))*)[ ]*:(?=[ \n]|\Z)"
 )
 DASH = re.compile(r"-(?: +|(?=\n|\Z))")
 BLANK = re.compile(r"[ \t]*(?:(?:(?<=[ \t\n])|\A)#[^\n]*)?(?:\n|\Z)")  # the rest of a line without content
 PROPERTY = re.compile(r"&\S+[ \t]*|![ \t]+(?=[\"'])")  # an anchor, or the tag that old Ruby writes before quotes
 ALIAS = re.compile(r"\*\S+")
 BLOCK = re.compile(r"[|>][+-]?")
-PLAIN = re.compile(r"(?:[^\s:#]|:(?=\S)|(?<=\S)#|[ \t]+(?=[^\s#]))+")
-ITEM = re.compile(rf"[ ]*({DOUBLE_QUOTED}|{SINGLE_QUOTED}|[^\s,\[\]{{}}#&*!|>'\"%@`][^,\[\]{{}}\n#]*)(,|(?=\]))")
+PLAIN = re.compile(r"(?:[^ \t\n:#]|:(?=[^ \t\n])|(?<=[^ \t\n])#|[ \t]+(?=[^ \t\n#]))+")  # other spaces are text
+PLAIN_ITEM = r"[^\s,\[\]{}#&*!|>'\"%@`][^,\[\]{}\n#]*"
+ITEM = re.compile(rf"[ \n]*(?:({DOUBLE_QUOTED}|{SINGLE_QUOTED})[ \n]*|({PLAIN_ITEM})(?:\n[ \n]*)?)(?:,|(?=\]))")
+CLOSING_BRACKET = re.compile(r"[ \n]*\]")
 # numbers, dates, truth values, nothing, and symbols of Ruby are not texts
 NOT_TEXT = re.compile(
     r"(?i)~|null|true|false|yes|no|on|off|:\w+|[-+]?(?:[.\d][\d_.,:TZ+-]*(?:e[-+]?\d+)?|0x[\da-f_]+|\.inf|\.nan)"
@@ -274,20 +276,17 @@ class YamlCatalog(TextCatalog):
     def _read_items(self, start: int) -> int:
         """Read a list in brackets."""
         offset = start + 1
-        while not self._text.startswith("]", self._skip(offset)):
+        while (closing := CLOSING_BRACKET.match(self._text, offset)) is None:
             item = ITEM.match(self._text, offset)
             if item is None:
-                self._refuse(start, "a list in brackets holds texts on one line: write the items on lines with `- `")
-            raw = item[1].strip()
-            is_quoted = raw[0] in "\"'"
-            if is_quoted or not NOT_TEXT.fullmatch(raw):
-                text = self._unquoted(raw, item.start(1)) if is_quoted else raw
-                end = item.start(1) + len(raw)
-                self._append(
-                    Scalar("", item.start(1), item.start(1), end, text, raw[0] if is_quoted else "item"), None
-                )
+                self._refuse(start, "a list in brackets holds texts: write the items on lines with `- `")
+            group = 1 if item[1] else 2
+            item_start, raw = item.start(group), item[group].rstrip()
+            text, style = (self._unquoted(raw, item_start), raw[0]) if group == 1 else (raw, "item")
+            if style != "item" or not NOT_TEXT.fullmatch(raw):
+                self._append(Scalar("", item_start, item_start, item_start + len(raw), text, style), None)
             offset = item.end()
-        return self._required_end(self._skip(offset) + 1)
+        return self._required_end(closing.end())
 
     def _unquoted(self, raw: str, start: int) -> str:
         if raw[0] == "'":

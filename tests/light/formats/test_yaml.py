@@ -134,7 +134,8 @@ def test_blocks_are_read_back(header, translation):
         ("a: 'b c", "a.yml, line 1: the text does not end with '"),
         ('a: "b c" d', "a.yml, line 1: the end of the line is expected, got ' d'"),
         ('a: "b \\q"', "a.yml, line 1: \\q is not an escape of YAML"),
-        ("a: [b c,\n  d]", "a.yml, line 1: a list in brackets holds texts on one line"),
+        ("a: [b c,\n  d\n  e]", "a.yml, line 1: a list in brackets holds texts: write"),
+        ("a: [b c, [d]]", "a.yml, line 1: a list in brackets holds texts: write"),
         ("a: b c\n  d: e f", "a.yml, line 2: a text goes on here, and has a key in it"),
         ("a: >\n  b c\n    d", "a.yml, line 3: a line of a text is indented differently"),
         ("? a\n: b", "a.yml, line 1: `key: text` is expected"),
@@ -155,6 +156,20 @@ def test_what_is_not_read_is_refused_by_line(content, message):
 def test_what_pyyaml_does_not_read_as_a_text_stays(form, value):
     assert not isinstance(yaml.safe_load(value), str)
     assert translated(form.format(value)) == form.format(value)
+
+
+@pytest.mark.parametrize("space", ["\xa0", "\u202f", "\u3000"])
+def test_other_spaces_are_parts_of_a_text(space):
+    content = f"a{space}b: Ein Hut{space}? Ja\nc: [Ein{space}Hut]\n"
+    values = yaml.safe_load(content)
+    assert list(values.values()) == [f"Ein Hut{space}? Ja", [f"Ein{space}Hut"]]
+    assert yaml.safe_load(translated(content)) == shouted(values)
+
+
+def test_a_list_in_brackets_may_have_several_lines():
+    content = "a: [ 'Ein Hut' , Ein Haus,\n  1, \"Ein\n  Tag\",\n\n  Rot\n  ]  # x\nb: Ende\n"
+    assert yaml.safe_load(translated(content)) == shouted(yaml.safe_load(content))
+    assert translated(content, translate=lambda text: text) == content.replace("Ein\n  Tag", "Ein Tag")
 
 
 def test_texts_between_bars_are_translated_by_themselves():
