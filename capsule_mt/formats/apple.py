@@ -16,15 +16,23 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v"
 VARIABLE = re.compile(r"%(?:\d+\$)?#@\w+@|%(?:\d+\$)?[-+ 0#]*\d*(?:\.\d+)?(?:hh|h|ll|l|q|z|t|j)?[@a-zA-Z%]")
 # dictionaries of texts for widths of the screen ("20") and for devices ("mac")
 VARIANTS = ("NSStringVariableWidthRuleType", "NSStringDeviceSpecificRuleType")
-MARKS = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE, "utf-8-sig": codecs.BOM_UTF8}
+MARKS = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE, "utf-8": codecs.BOM_UTF8}
 
 
 class StringsFile(TextCatalog):
-    """A .strings file, written with the byte-order mark and in the encoding of its `content`."""
+    """A .strings file, written with the byte-order mark and the UTF of its `content`: UTF-8 or UTF-16.
 
-    def __init__(self, text: str, name: str, language: str | None, content: bytes) -> None:
+    Args:
+        encoding: the encoding that the caller names; the file is written as UTF-8 if it is another one.
+    """
+
+    def __init__(self, text: str, name: str, language: str | None, content: bytes, encoding: str | None) -> None:
         super().__init__(text, name, language)
-        self._mark = next((mark for mark in MARKS.values() if content.startswith(mark)), b"")
+        self._encoding = encoding if encoding and codecs.lookup(encoding).name in MARKS else "utf-8"
+        self._mark = b""
+        for marked_encoding, mark in MARKS.items():
+            if content.startswith(mark):
+                self._encoding, self._mark = marked_encoding, mark
         offset = self._skip(0)
         while offset < len(text):
             key = STRING.match(text, offset)
@@ -72,8 +80,7 @@ class StringsFile(TextCatalog):
         return "".join(names.get(character, character) for character in text)
 
     def _content(self) -> bytes:
-        encoding = next((name for name, mark in MARKS.items() if mark == self._mark), "utf-8").removesuffix("-sig")
-        return self._mark + super()._content().decode().encode(encoding)
+        return self._mark + super()._content().decode().encode(self._encoding)
 
 
 class StringsdictFile(Catalog):

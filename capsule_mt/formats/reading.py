@@ -194,7 +194,7 @@ def read(
 
         return PoFile(text, name, language)
     if format in CATALOGS:
-        return read_catalog(text, content, format, name, language)
+        return read_catalog(text, content, format, name, language, encoding)
     file: Parsed
     if format in ("srt", "vtt", "ass"):
         from capsule_mt.formats.subtitles import SubtitleFile
@@ -234,7 +234,9 @@ def _archive(content: bytes, format: str, name: str, language: str | None) -> Pa
     return EpubFile(content, name, language)
 
 
-def read_catalog(text: str, content: bytes, format: str, name: str, language: str | None) -> Parsed:
+def read_catalog(
+    text: str, content: bytes, format: str, name: str, language: str | None, encoding: str | None = None
+) -> Parsed:
     """Read a catalog of an app with the class of its format."""
     from capsule_mt.formats.android import AndroidFile
     from capsule_mt.formats.apple import StringsdictFile, StringsFile
@@ -245,7 +247,7 @@ def read_catalog(text: str, content: bytes, format: str, name: str, language: st
     from capsule_mt.formats.yaml_catalog import YamlCatalog
 
     if format == "strings":  # with the byte-order mark that it has
-        return StringsFile(text, name, language, content)
+        return StringsFile(text, name, language, content, encoding)
     file: Parsed
     if format == "properties":
         file = PropertiesFile(text, name, language, content)

@@ -110,6 +110,15 @@ def test_the_encoding_of_strings_stays(encoding):
 
 
 @pytest.mark.parametrize(
+    ("encoding", "written"), [("utf-16-be", "utf-16-be"), ("UTF-16LE", "utf-16-le"), ("cp1252", "utf-8")]
+)
+def test_strings_in_an_encoding_that_the_caller_names(encoding, written):
+    parsed = parse(STRINGS.encode(encoding), "strings", encoding=encoding)
+    content = parsed.write([Translated(shout(unit.text)) for unit in parsed.units])
+    assert '"DER \\"ALTE\\" MANN"' in content.decode(written)
+
+
+@pytest.mark.parametrize(
     ("language", "forms"),
     [("en", ["one", "other"]), ("ru", ["one", "few", "many", "other"]), ("ja", ["other"])],
 )
