@@ -200,7 +200,7 @@ class Vocabulary:
         is_ascii = source.isascii()
         is_composed = is_ascii or unicodedata.is_normalized("NFC", source)
         has_sequences = any(map(source.__contains__, IN_SEQUENCES)) or (
-            "," in source and re.search(GLUED_COMMA, source) is not None
+            source.count(",") > source.count(", ") and re.search(GLUED_COMMA, source) is not None
         )
         if (
             is_composed

@@ -507,7 +507,8 @@ def join_translations(
     Sentences of Chinese and Japanese are joined without a space, and others with one, whatever the text has. Quotes
     around a sentence are those of the target `language`, if that is known.
     """
-    joined, starts = "", list[int]()
+    joined = ""
+    starts: list[int] = []
     for index, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
         separator = _text_before(document, index, language) if index or document.copies else ""
         is_glued = piece.is_glued and not separator
