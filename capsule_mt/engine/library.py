@@ -11,7 +11,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from capsule_mt.engine.program import DTYPES, Codes, Tensor
-from capsule_mt.engine.request import REQUEST_FIELDS, JointCandidates
+from capsule_mt.engine.request import REQUEST_FIELDS, JointCandidates, empty
 from capsule_mt.engine.search import Ids
 from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
@@ -410,9 +410,8 @@ class NativeModel:
 
     def translate(self, numbers: Mapping[str, int | float], arrays: "Mapping[str, array[Any]]") -> None:
         """Search, or score given translations. The fields are those of `request_t`; results are written to arrays."""
-        request = Request(**numbers)
-        for name, values in arrays.items():
-            setattr(request, name, values.buffer_info()[0])
+        addresses = {name: values.buffer_info()[0] for name, values in arrays.items()}
+        request = Request(**numbers, **addresses)
         caller = MAIN_THREAD if current_thread() is main_thread() else ANY_THREAD
         _checked(self._library.engine_translate(self._model, ctypes.byref(request), ctypes.byref(caller)))
 
@@ -500,15 +499,15 @@ class Lexicon(ctypes.Structure):
         extras, extra_lengths = array("q", chain.from_iterable(extra_tokens)), array("q", map(len, extra_tokens))
         max_indices = self._max_translations * len(words) + len(extras)
         max_indices += (self.num_frequent + self.multiple) * len(sources)
-        candidates = array("i", [0]) * min(self.vocabulary, max_indices)
-        indices = array("i", [0]) * max_indices
-        list_lengths = array("q", [0]) * len(sources)
+        candidates, list_lengths = empty("i", min(self.vocabulary, max_indices)), empty("q", len(sources))
+        indices = empty("i", max_indices)
         inputs, results = (words, lengths, extras, extra_lengths), (candidates, list_lengths, indices)
         request = _Sources(len(sources), *(values.buffer_info()[0] for values in inputs))
         addresses = [values.buffer_info()[0] for values in results]
         function = load_library().engine_list_candidates
         count = _checked(function(ctypes.byref(self), ctypes.byref(request), *addresses, max_indices))
-        return JointCandidates(candidates[:count], list_lengths, indices)
+        del candidates[count:]
+        return JointCandidates(candidates, list_lengths, indices)
 
 
 def _with_magnitudes(values: Tensor | Codes) -> tuple[Tensor, Tensor | None]:
