@@ -16,7 +16,7 @@ from capsule_mt.engine.request import (
     values_of,
 )
 from capsule_mt.engine.search import Ids, Readings, Restriction, SearchOptions
-from capsule_mt.engine.stopping import finished_after, run_all, stoppable
+from capsule_mt.engine.stopping import run_all, stoppable
 
 MAX_TARGET_TOKENS = 2**31 - 1  # tokens, where a model has no limit
 MAX_ROWS = 320  # of a forced pass: more take memory without being faster
@@ -233,7 +233,7 @@ class Engine:
         results: list[Any] = [None] * sum(map(len, parts))
         workers = min(self.num_threads, len(parts))
 
-        with stoppable() as flag, finished_after(seconds, flag):
+        with stoppable(seconds) as flag:
 
             def work(number: int) -> None:
                 num_threads = len(range(number, self.num_threads, workers))

@@ -54,27 +54,25 @@ def raise_if_stopped() -> None:
 
 
 @contextmanager
-def stoppable() -> Iterator["array[int]"]:
-    """Yield the flag that the engine looks at in this call."""
+def stoppable(seconds: float | None = None) -> Iterator["array[int]"]:
+    """Yield the flag that the engine looks at in this call; after `seconds`, it finishes with what it has."""
     flag, stop = array("i", [GO_ON]), _current.get()
-    if stop is None:
-        yield flag
-        return
-    stop._flags.append(flag)  # before `is_set` is read: a `set` from now on finds the flag
+    timer = None if seconds is None else _finish_after(seconds, flag)
+    if stop is not None:
+        stop._flags.append(flag)  # before `is_set` is read: a `set` from now on finds the flag
     try:
         raise_if_stopped()
         yield flag
         raise_if_stopped()
     finally:
-        stop._flags.remove(flag)
+        if stop is not None:
+            stop._flags.remove(flag)
+        if timer is not None:
+            timer.cancel()
 
 
-@contextmanager
-def finished_after(seconds: float | None, flag: "array[int]") -> Iterator[None]:
-    """Let the calls with this flag finish with what they have once `seconds` are over."""
-    if seconds is None:
-        yield
-        return
+def _finish_after(seconds: float, flag: "array[int]") -> Timer:
+    """Start a timer that lets the calls with this flag finish with what they have."""
 
     def finish() -> None:
         flag[0] = flag[0] or FINISH
@@ -85,10 +83,7 @@ def finished_after(seconds: float | None, flag: "array[int]") -> Iterator[None]:
         timer.start()
     else:
         finish()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    return timer
 
 
 def run_all(work: Callable[[int], None], count: int, flag: "array[int]") -> None:

@@ -1,5 +1,6 @@
 """One search: pieces in batches of similar length become hypotheses, with what they cover."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def _search_batch(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
     by_piece = plan.model.decoder.translate(sources, options)
     hypotheses = [hypothesis for candidates in by_piece for hypothesis in candidates]
     # the engine returns no hypothesis for logits that are not finite, and `generate()` a score that is not a number
-    if not all(by_piece) or any(hypothesis.score != hypothesis.score for hypothesis in hypotheses):
+    if not all(by_piece) or any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
         raise ValueError("the model's logits are not finite: its weights are damaged, or overflow in this dtype")
     if coverage is None:
         return by_piece
