@@ -101,18 +101,22 @@ def fit_sentences(
     members = [group == label for label in np.unique(group)]
     values = {name: np.asarray(sentence_values) for name, sentence_values in candidates.items()}
 
-    def error(name: float, *parameters: float) -> float:
-        residuals = np.minimum(_score(values[name], *parameters), bound) - truth
-        group_error = sum(float(residuals[rows].mean()) ** 2 for rows in members)
-        return group_error + SENTENCE_WEIGHT * float((residuals**2).mean())
+    def errors(name: float, low_slope: float, high_slope: float) -> np.ndarray:
+        """Return the error of each of `OFFSETS`."""
+        scores = _score(values[name], low_slope, high_slope, OFFSETS[:, None])  # [offsets, sentences]
+        residuals = np.minimum(scores, bound) - truth
+        # contiguous, so that numpy adds each row in the order in which it adds a vector
+        means = [np.ascontiguousarray(residuals[:, rows]).mean(axis=1) for rows in members]
+        group_error: np.ndarray = sum(mean**2 for mean in means)
+        return group_error + SENTENCE_WEIGHT * (residuals**2).mean(axis=1)
 
-    grid = product(candidates, LOW_SLOPES, HIGH_SLOPES, OFFSETS)
-    name, *best = min(grid, key=lambda parameters: error(*parameters))
+    name, *slopes = min(product(candidates, LOW_SLOPES, HIGH_SLOPES), key=lambda slopes: errors(*slopes).min())
+    best = (*slopes, OFFSETS[errors(name, *slopes).argmin()])
     curve = zip(SENTENCE_POINTS, _score(SENTENCE_POINTS, *best), strict=True)
     return name, [[round(float(x), 6), round(float(y), 6)] for x, y in curve]
 
 
-def _score(values: np.ndarray, low_slope: float, high_slope: float, offset: float) -> np.ndarray:
+def _score(values: np.ndarray, low_slope: float, high_slope: float, offset: float | np.ndarray) -> np.ndarray:
     inside = np.clip(values, 1e-9, 1 - 1e-9)
     logits = low_slope * np.log(inside) - high_slope * np.log(1 - inside) + offset
     scores: np.ndarray = SIGMOID_LIMIT / (1 + np.exp(-logits)) + (1 - SIGMOID_LIMIT) * values
