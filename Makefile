@@ -12,9 +12,12 @@ PYTHON ?= python3
 VENV := .venv
 LIGHT_VENV := .venv-light
 FLOOR_VENV := .venv-floor
-PYTEST := -m pytest -q -n $(or $(TEST_PROCESSES),2)
+# Each process starts with half of the tests, which share fixtures; the first to finish takes tests of the other.
+PYTEST := -m pytest -q -n $(or $(TEST_PROCESSES),2) --dist worksteal
 QUICK := $(PYTEST) -m "not slow and not gpu"
 export TOKENIZERS_PARALLELISM := false
+# a hundred tests start an interpreter, which compiles the package if it finds no bytecode
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-training test test-all docs check clean
 
@@ -33,7 +36,7 @@ test-all: $(VENV)/ready
 	tests/dist.sh $(PYTHON)
 	@echo "== what takes longer"
 	$(VENV)/bin/python -m capsule_mt.engine.build --if-changed
-	$(VENV)/bin/python $(PYTEST) --dist worksteal --durations 20 -m "slow and not gpu"
+	$(VENV)/bin/python $(PYTEST) --durations 20 -m "slow and not gpu"
 	@echo "== an accelerator's way through the models, on the CPU"
 	$(VENV)/bin/python $(PYTEST) tests/gpu --tiny
 	@echo "== an older processor"
