@@ -17,6 +17,14 @@ MIN_WORDS = 3
 MIN_RATIO = 300.0
 
 
+@lru_cache(maxsize=1)
+def _identifier() -> Any:
+    """Load py3langid's model once for all detectors, which only read it."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
 class Detected(NamedTuple):
     language: str
     confidence: float  # from 0 to 1
@@ -43,22 +51,16 @@ class Detector:
         self.rank = lru_cache(maxsize=256)(self._rank)
 
     @cached_property
-    def _identifier(self) -> Any:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-        return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-
-    @cached_property
     def _supported(self) -> frozenset[str]:
         """The candidate languages that py3langid knows."""
-        known = frozenset(map(str, self._identifier.nb_classes))
+        known = frozenset(map(str, _identifier().nb_classes))
         return known if self._candidates is None else known & self._candidates
 
     def _rank(self, text: str) -> list[Detected]:
         """Return the candidate languages of a text, the likeliest first."""
         if not self._supported:
             return []
-        ranked = [(str(language), float(confidence)) for language, confidence in self._identifier.rank(text)]
+        ranked = [(str(language), float(confidence)) for language, confidence in _identifier().rank(text)]
         return [Detected(language, confidence) for language, confidence in ranked if language in self._supported]
 
     def knows(self, language: str) -> bool:

@@ -115,9 +115,15 @@ def test_what_copying_foreign_lines_needs(monkeypatch):
         translator()("one", copy_foreign=True, src_lang="en")
 
 
+def test_detectors_share_the_model_of_py3langid():
+    first, second = (Detector(languages) for languages in ({"en", "de"}, {"pt"}))
+    assert (first.rank("Wann schläft das Kind?")[0].language, second.rank("Quem ri?")[0].language) == ("de", "pt")
+    assert detecting._identifier.cache_info().currsize == 1
+
+
 def test_a_command_loads_nothing_for_short_lines(word_for_word, tmp_path, monkeypatch):
     """Loading py3langid takes longer than all else that a short line needs."""
-    monkeypatch.setattr(Detector, "_identifier", property(lambda detector: pytest.fail("loaded")))
+    monkeypatch.setattr(detecting, "_identifier", lambda: pytest.fail("loaded"))
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("Das Wetter\n", encoding="utf-8")
     arguments = ("--input", source, "--output", target, "--src-lang", "de")
