@@ -19,15 +19,19 @@ from capsule_mt.text.sentences import Span, split_sentences
 
 # HEADLINE has lowercase for short words: "The End of the World"
 CAPITALS, TITLE, HEADLINE, LOWERCASE = "capitals", "title", "headline", "lowercase"
+LOWERCASE_START = "lowercase start"  # "the man is in London."; JavaScript has no room for it
 # letters; combining marks, and invisible characters between letters, belong to the word
 _LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{ranges_of(INVISIBLE)}]*[^\W\d_])*[\u0300-\u036f]*"
 CASED_WORD = rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*"  # compiled at its first use
+# with the rest of a word that is divided at its end
+LINE = r"(?:[^\n]+|(?<=[a-z\xdf-\xff][-\xad])\n(?=[a-z\xdf-\xff]))+"
 LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
 ENTITY_CHARACTER = "\ue001"  # stands for each character of an entity, such as "&nbsp;"
 # up to a letter that may begin a sentence; without the bound, dots without a letter after them take quadratic time
 MAY_START = r"(?:\A|[.!?\u2026])[^\w\n]{0,50}[^\W\d_]"
 QUOTED_START = r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]"
 MIN_LOWERCASE_WORDS = 4  # a shorter line in lowercase may be a label
+FINAL_MARKS = ".!?\u2026"
 MIN_TITLE_WORDS = 2  # not counting the first word of each sentence
 MAX_SHORT_WORD = 4  # letters of a word that may be lowercase in a headline
 MIN_CAPITAL_SHARE = 0.5  # of a headline's words
@@ -81,11 +85,14 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
     written: list[str] = []
     lines: list[tuple[Span, str]] = []
     end = 0
-    for match in re.finditer(r"[^\n]+", text):
+    for match in re.finditer(LINE, text):
         line, case = _line_in_sentence_case(match[0], vocabulary, language)
         written += [text[end : match.start()], line]
         end = match.end()
-        if case is not None:
+        if case == LOWERCASE_START:  # of the first sentence alone
+            start = next(offset for offset in range(*match.span()) if text[offset].isalpha())
+            lines.append((Span(match.start(), start + 1), LOWERCASE))
+        elif case is not None:
             lines.append((Span(*match.span()), case))
     return CasedText("".join([*written, text[end:]]), tuple(lines))
 
@@ -151,7 +158,7 @@ def with_emphasis(translation: str, language: str | None = None) -> str:
 
 def _may_have_other_case(line: str) -> bool:
     """Whether a line may have another case than a sentence: a fast answer for most lines."""
-    if line.islower() or line.isupper() or may_have_non_words(line):
+    if line.islower() or line.isupper() or line[:1].islower() or line[:1] in ".\u2026" or may_have_non_words(line):
         return True
     if line[:-1].isalpha() or LONG_LOWERCASE_WORD.search(line) is not None:  # one word, such as "Hello.", or others
         return False
@@ -171,6 +178,9 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
     if _is_lowercase(words) and vocabulary.covers(capital(words[0][0][0])):  # some models read lowercase only
         with_starts = _with_quoted_starts(_with_sentence_starts(line, words, language), dotless_i)
         return _with_names(with_starts, vocabulary, dotless_i), LOWERCASE
+    if _begins_in_lowercase(words) and vocabulary.covers(capital(words[0][0][0])):
+        start = words[0].start()
+        return line[:start] + capital(line[start], dotless_i) + line[start + 1 :], LOWERCASE_START
     if _is_title(words, vocabulary, dotless_i):
         case = HEADLINE if any(word[0][0].islower() for word in words) else TITLE
         return _without_title(line, words, vocabulary, dotless_i), case
@@ -199,6 +209,16 @@ def _is_lowercase(words: list[re.Match[str]]) -> bool:
     if len(words) < MIN_LOWERCASE_WORDS or any(map(str.isalnum, words[0].string[: words[0].start()])):
         return False
     return all(word[0] == word[0].lower() for word in words) and words[0][0].islower()
+
+
+def _begins_in_lowercase(words: list[re.Match[str]]) -> bool:
+    """Whether a line is a sentence with a final mark that begins with a word in lowercase."""
+    if len(words) < MIN_LOWERCASE_WORDS or not words[0][0].islower():
+        return False
+    line, (start, end) = words[0].string, words[0].span()
+    if line[:start].strip() not in ("", "...", "\u2026"):
+        return False
+    return line[end] in " ," and line.rstrip()[-1] in FINAL_MARKS  # unlike the list mark "a."
 
 
 def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool) -> bool:

@@ -10,7 +10,7 @@ URL = (  # with placeholders, or an e-mail address
     rf"(?i:https?://|www\.)(?:[^\s<>\"'{{}}\\{UNSPACED_STOPS}]|\{{[^\s{{}}]*\}})*(?:[\w/]|(?<=\}}))"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 )
-TAG = r"(?s:<!--(?:(?!<!--).)*?-->)|</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
+TAG = r"(?s:<!--(?:(?!<!--).)*?-->)|(?<!<)</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
 UNIT = r"(?:[kKMGT]?i?B|[mn]?s|[ckm]?m|[km]?g|px|pt|r?em|min|h|k?Hz|[MG]Hz|dpi|fps|th|x)(?!\w)"
 _ICU_DEPTH = 6  # of braces inside a plural or a selection of ICU, which may hold others
 _ICU_BODY = "[^{}]*"
@@ -35,16 +35,16 @@ _PLACEHOLDER = (
     r"|%(?:L?\d{1,2}|n)(?!\w)|%\w+%|(?<![\w%])(?<!\d )%[A-Za-z_]\w+|%%)"
 )
 # signs of currency, mathematics and trade that may be glued to a placeholder: "{price}\u20ac", "\u2248{n}"
-_GLUED_SIGNS = r"\xa2-\xa9\xae-\xb3\xb9\xbc-\xbe\xd7\u20a0-\u27bf"
+_GLUED_SIGNS = r"\xa1-\xaa\xae-\xba\xbf\xd7\u2030-\u27bf"
 # Text glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
 # A longer word, or a capitalised one, is not: a sentence ends or begins there.
 _GLUED_BEFORE = (
     r"(?:(?<![\w./\\~-])[\w./\\~-]{0,64}[/_\\]"
-    rf"|(?<![^\W_])(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|\d[\d.,]{{0,20}})[-.:\xba]?|>=|[@$#^+~=<\xa1\xbf{_GLUED_SIGNS}])?"
+    rf"|(?<![^\W_])(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|\d[\d.,]{{0,20}})[-.:\xba]?|>=|[@$#^+~=<{_GLUED_SIGNS}])?"
 )
 _GLUED_AFTER = (
     rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))"
-    rf"|[%+>\xaa\xba\u2030{_GLUED_SIGNS}]"
+    rf"|[%+>{_GLUED_SIGNS}]"
     r"|(?!\\[nrt](?![a-z]))[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
 )
 BARE_PLACEHOLDERS = (
@@ -115,6 +115,13 @@ LIST_MARK = (
     r"|(?:\d{1,3}\.){2,3}\d{1,3}(?=\s+[A-Z\xc0-\xde]))\s+"
 )
 NUMBERED = r"(?:\d{1,3}\.)+\s+"  # a list mark, unless the language writes ordinals so: "3. Oktober"
+# What JavaScript has no room for: "1)One", "a. One", "1 - One", and marks of a menu's keys: "&Open", "_Open"; "1.One";
+# the leader and the page of a table of contents: "One ..... 12"
+FURTHER_LIST_MARK = (
+    r"(?:\d{1,3}\)|(?:[a-z]\.|\d{1,3}\s+[-\u2013\u2014])\s+)(?=[A-Z\xc0-\xde])|[&_](?=[A-Z\xc0-\xde][a-z\xdf-\xff])"
+)
+GLUED_NUMBER = r"(?:\d{1,3}\.)+(?=[A-Z\xc0-\xde][a-z\xdf-\xff])"
+LEADER = r"\s*\.{4,}\s?\d{1,4}\Z|\s+\.{4,}\Z"
 EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
 
@@ -154,9 +161,12 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
     if lacks_words(text[start:end]):
         return Span(start, start)
     if not text[start : start + 2].isalpha():
-        for pattern in (LIST_MARK, EMOJI_BEFORE) if has_ordinals else (LIST_MARK, EMOJI_BEFORE, NUMBERED):
+        patterns = (LIST_MARK, FURTHER_LIST_MARK, EMOJI_BEFORE)
+        for pattern in patterns if has_ordinals else (*patterns, NUMBERED, GLUED_NUMBER):
             match = re.compile(pattern).match(text, start, end)
             start = match.end() if match else start
+    if "..." in text[end - 8 : end] and (leader := re.search(LEADER, text[start:end])):
+        end = start + leader.start()
     if text[end - 1] > "\u1fff":  # emoji have higher code points
         emoji = re.compile(EMOJI)
         if emoji.match(text, end - 1):  # a loop, since a pattern anchored at the end takes quadratic time

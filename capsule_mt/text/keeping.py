@@ -72,6 +72,7 @@ _LETTER, _AFTER_MARK = r"[^\W\d_]", "(?<=[.,;:!?)\"'\u201d\u2019\xbb%])"
 PATTERNS["signs"] = (
     rf"(?:(?<=[^\W_])|{_AFTER_MARK}|(?<!\S))[\xb9\xb2\xb3\u2070\u2074-\u207f]+(?![\u1d2c-\u1dbf])"
     rf"|(?:(?<={_LETTER}{{2}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\]|\([1-9]\d?\))+(?!\()|(?<={_LETTER}{{2}})\*{{1,3}}(?![\w*])"
+    rf"|(?<={_LETTER} )\([1-9]\d?\)"
     r"|(?<=[^\n])[\[(](?:sic|[!?]|\.\.\.|\u2026)[\])]"
 )
 # a fast check: `signs` match only where one of these is, or "*", which `may_have_non_words` looks for

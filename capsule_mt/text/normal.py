@@ -59,6 +59,7 @@ WORD, NON_ASCII = re.compile(r"[^\W\d_]+"), re.compile(r"[^\x00-\x7f]")
 MAY_CHANGE = re.compile(r"[^\x00-\x5f\x61-\x7f]")  # not ASCII, or a `BACKTICK`
 # a comma first, so that a search is fast; Chinese has no space after one
 GLUED_COMMA = r",(?<=[A-Za-z\xc0-\u052f]{2},)(?=[A-Za-z\xc0-\u052f])"
+SWAPPED_COMMA = r" ,(?=[A-Za-z\xc0-\u052f])"  # "one ,two"
 # not in code: "--sort=size,time", "max(width,height)", "a_b,c", "main.py,test.py"; in so many characters before it
 BEFORE_CODE_COMMA, MAX_CODE = r"(?:[=_:/\\@<>{}]|\w\(|\.[a-z]{2})\S*\Z", 64
 # TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
@@ -69,8 +70,23 @@ SEQUENCES = (  # compiled at its first use, as most texts have none
     r"|(?P<inner>(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb))"
     r"|(?P<dash>(?<=\s)--(?=\s)|(?<=[^\W\d_])--(?=[^\W\d_]))"
     r"|(?P<arrow>(?<=\w )[\xbb\u203a](?= \w))"
-    rf"|(?P<escaped>\\[\"'])|(?P<comma>{GLUED_COMMA})"
+    rf"|(?P<escaped>\\[\"'])|(?P<comma>{GLUED_COMMA}|{SWAPPED_COMMA})"
 )
+# What the page has no room for: guillemets as "<<word>>"; a bracket glued to a word, as in "word(more words)", unlike
+# "word(s)" and "max(width, height)"; spaces inside brackets; words divided at the end of a line, "docu-\nment", or
+# where one ended, "docu- ment"; a space after a ligature, as PDF files give it; "sooo"
+_SMALL = "a-z\xdf-\u00ff\u0430-\u045f"
+GLUED_BRACKET = rf"\((?<=[{_SMALL}]{{3}}\()(?=[^\W\d_][\w'\u2019-]* [^();=]*\))"
+FURTHER_SEQUENCES = (
+    r"(?P<opening>(?<![\w<])<<(?=[^\s<>][^<>]*>>)|(?<=\s\() (?=\w[^()]* \)))"
+    r"|(?P<closing>(?<=[^\s<>])>>(?![\w>])|(?<=[\w.,!?\"]) (?=\)))"
+    rf"|(?P<bracket>{GLUED_BRACKET})"
+    rf"|(?<=[{_SMALL}]{{2}})(?:[-\xad]\r?\n|\xac\s?)(?=[{_SMALL}]{{2}})|(?<=[\ufb01-\ufb04]) (?=[{_SMALL}])"
+    rf"|(?P<divided>(?<=[{_SMALL}]{{2}})- (?=[{_SMALL}]{{2}}))|(?P<letters>([a-zA-HJ-Z])\6{{2,}})"
+)
+REPEATED = r"([a-zA-HJ-Z])\1\1"  # the letters of "sooo", without I, which Roman numerals have
+FURTHER_CHARACTERS = re.compile("[\xac\ufb01-\ufb04]|\xad\\r?\\n")
+MARGIN_OF_DIVIDED = 2.0  # by which a word is more frequent whole than divided
 # `SEQUENCES` matches only around these, or at a `GLUED_COMMA`
 IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "\u203a", "--", "\\")
 SENTENCE_START = r"(?:^|[.!?\u2026]\s)\W*\Z"  # in the text before the first word of a sentence
@@ -199,8 +215,10 @@ class Vocabulary:
         """Return the normal form of a text; protected spans, in order, stay as they are."""
         is_ascii = source.isascii()
         is_composed = is_ascii or unicodedata.is_normalized("NFC", source)
-        has_sequences = any(map(source.__contains__, IN_SEQUENCES)) or (
-            source.count(",") > source.count(", ") and re.search(GLUED_COMMA, source) is not None
+        has_sequences = (
+            any(map(source.__contains__, IN_SEQUENCES))
+            or (source.count(",") > source.count(", ") and re.search(GLUED_COMMA, source) is not None)
+            or _may_have_further_sequences(source)
         )
         if (
             is_composed
@@ -248,7 +266,43 @@ class Vocabulary:
             dash = " - " if is_in_word else "-"
             by_group = {"quote": '"', "escaped": match[0][-1], "dash": dash, "arrow": RIGHT_ARROW, "comma": ", "}
             forms[Span(*match.span())] = by_group.get(str(match.lastgroup), "")
+        if _may_have_further_sequences(source):
+            forms |= self._further_sequences(source)
         return forms
+
+    def _further_sequences(self, source: str) -> dict[Span, str]:
+        """Return the forms of `FURTHER_SEQUENCES` by their spans."""
+        forms: dict[Span, str] = {}
+        closing = ""  # the mark that closes the one that is open
+        for match in re.finditer(FURTHER_SEQUENCES, source):
+            kind, form = match.lastgroup, ""
+            if kind == "opening" or (kind == "closing" and match[0] == closing):
+                form = "" if match[0] == " " else '"'
+                closing = match[0].replace("<<", ">>") if kind == "opening" else ""
+            elif kind == "closing":
+                form = match[0]
+            elif kind == "bracket":
+                form = " ("
+            elif kind == "divided":
+                form = "" if self._is_divided(source, match) else match[0]
+            elif kind == "letters":
+                form = self._without_repeats(source, match)
+            forms[Span(*match.span())] = form
+        return forms
+
+    def _is_divided(self, source: str, match: re.Match[str]) -> bool:
+        """Whether a hyphen and a space divide a word, as in "docu- ment", but not in "pre- and post-war"."""
+        left, right = _word_around(source, match)
+        return self.log_rank(left + right) < self.log_rank(left) + self.log_rank(right) - MARGIN_OF_DIVIDED
+
+    def _without_repeats(self, source: str, match: re.Match[str]) -> str:
+        """Return a letter once or twice instead of more often, whichever makes the more frequent word."""
+        left, right = _word_around(source, match)
+        if match[0] == "iii" or not (left + right).isalpha():  # a Roman numeral, or the same letter alone
+            return match[0]
+        left, right = (re.sub(REPEATED + "+", r"\1", part) for part in (left, right))
+        letter = match[0][0]
+        return min(letter, 2 * letter, key=lambda form: self.log_rank(f"{left}{form}{right}".lower()))
 
     def _form_of(self, source: str, span: Span) -> str:
         """Return the form of a character with its accents."""
@@ -343,6 +397,27 @@ def with_source_characters(translation: str, source: str) -> str:
 def _plain_read(text: str) -> str:
     """Return a text as tokenizers read it that lack its signs."""
     return unicodedata.normalize("NFKC", "".join(PLAIN_FORMS.get(character, character) for character in text))
+
+
+def _word_around(source: str, match: re.Match[str]) -> tuple[str, str]:
+    """Return the parts of a word before and after a match inside it, up to `MAX_CACHED_LENGTH` characters of each."""
+    before = re.search(r"\w*\Z", source[max(match.start() - MAX_CACHED_LENGTH, 0) : match.start()])
+    after = re.match(r"\w*", source[match.end() : match.end() + MAX_CACHED_LENGTH])
+    return before[0] if before else "", after[0] if after else ""
+
+
+def _may_have_further_sequences(source: str) -> bool:
+    """Whether `FURTHER_SEQUENCES` may match in a text: a fast answer for most texts."""
+    return (
+        "<<" in source
+        or "- " in source
+        or "-\n" in source
+        or "-\r" in source
+        or "( " in source
+        or ("(" in source and re.search(GLUED_BRACKET, source) is not None)
+        or re.search(REPEATED, source) is not None
+        or (not source.isascii() and FURTHER_CHARACTERS.search(source) is not None)
+    )
 
 
 def _is_beside_number(left: str, right: str) -> bool:
