@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,19 @@ FOLDERS = (*PACKAGES, "scripts", "lab", "tests", "tools")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if path.name != "hatch_build.py")
 
 
+@cache
+def import_nodes(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """Return the imports of a file, which several tests read."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path: Path, source: str):
     """Yield every module that the file imports, absolute, with its line."""
-    for node in ast.walk(ast.parse(source)):
+    for node in import_nodes(source):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
-        elif isinstance(node, ast.ImportFrom):
+        else:
             module = node.module or ""
             if node.level:
                 base = path.parent.relative_to(ROOT).parts
@@ -192,10 +199,10 @@ def imports_by_module(sources: dict[str, str]) -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for module, source in sources.items():
         targets = set[str]()
-        for node in ast.walk(ast.parse(source)):
+        for node in import_nodes(source):
             if isinstance(node, ast.Import):
                 targets.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            elif node.module and not node.level:
                 submodules = {f"{node.module}.{alias.name}" for alias in node.names}
                 targets.update(submodules & sources.keys() or {node.module})
         graph[module] = (targets & sources.keys()) - {module}
