@@ -104,7 +104,7 @@ const numbersIn = (text) => numberMatches(text).map(([number]) => number);
 
 /** Join numbers that are the parts of a time or a date, as in "17:45" or "31/12/2026". */
 function joined(numbers, text) {
-  const whole = new Map(text.match(/(?<!\d)\d+(?:[:/-]\d+){1,2}(?!\d)/g)?.map((number) => [number.split(/[:/-]/).join(), number]));
+  const whole = new Map(text.match(/(?<!\d)\d+(?:[.:/-]\d+){1,2}(?!\d)/g)?.map((number) => [number.split(/[.:/-]/).join(), number]));
   const result = [];
   for (let index = 0; index < numbers.length;) {
     const length = [3, 2].find((count) => index + count <= numbers.length && whole.has(numbers.slice(index, index + count).join())) ?? 1;

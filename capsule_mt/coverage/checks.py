@@ -24,8 +24,12 @@ from capsule_mt.text.words import WORDS
 
 KEPT_KINDS: tuple[CheckKind, ...] = ("tags", "urls", "placeholders")
 # a number with its separators: "1,234.56", "1 234,56", "1'234", ".5"; a time or a date is several numbers
-NUMBER = re.compile(r"\d+(?:[\u00a0\u202f ]\d{3}(?!\d))+(?:[.,]\d+)?|\d+(?:[.,'\u2019]\d+)*|(?<![\w.,])[.,]\d+")
-TIME_OR_DATE = re.compile(r"(?<![0-9])[0-9]+(?:[:/-][0-9]+){1,2}(?![0-9])")
+_DATE_END = r"\.(?:1\d|20)\d\d(?![.,]?\d)"
+NUMBER = re.compile(
+    rf"\d\d?(?=\.\d\d?{_DATE_END})|(?<=\d\.)\d\d?(?={_DATE_END})"  # "31.12.2026"
+    r"|\d+(?:[\u00a0\u202f ]\d{3}(?!\d))+(?:[.,]\d+)?|\d+(?:[.,'\u2019]\d+)*|(?<![\w.,])[.,]\d+"
+)
+TIME_OR_DATE = re.compile(r"(?<![0-9])[0-9]+(?:[.:/-][0-9]+){1,2}(?![0-9])")
 # digits of other scripts and of exponents compare as plain ones
 OTHER_DIGIT = r"[\xb2\xb3\xb9\u2070\u2074-\u2079\u2080-\u2089]|(?![0-9\U00010000-\U0010ffff])\d"
 HAS_DIGIT = re.compile(rf"[0-9]|{OTHER_DIGIT}")
@@ -33,7 +37,7 @@ MAX_SMALL_NUMBER = 12  # larger numbers may be written as several words
 # For numbers that change places: in a longer text or phrase, their words may have moved, too.
 MAX_SWAP_TEXT, MAX_SWAP_PHRASE = 15, 3
 YEAR = re.compile(r"1\d{3}|20\d\d")
-PARTS_OF_DATE = re.compile(r"[0-9]+-[0-9]+-[0-9]|(?<=[0-9]-)[0-9]+-[0-9]")  # of "2026-12-31", not pages "5-7"
+PARTS_OF_DATE = re.compile(r"[0-9]+[.-][0-9]+[.-][0-9]|(?<=[0-9][.-])[0-9]+[.-][0-9]")  # not of pages "5-7"
 HALF = ("halb", "half")  # German "halb acht" and Dutch "half acht" are half past seven
 MAX_INTEGER = 999_999  # more than any number in words, and any year
 ROMAN_NUMERAL = re.compile(r"(?<!\w)(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})(?=[e\u1d49]?\b)")  # also of "XIXe"
