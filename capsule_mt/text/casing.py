@@ -212,13 +212,17 @@ def _is_lowercase(words: list[re.Match[str]]) -> bool:
 
 
 def _begins_in_lowercase(words: list[re.Match[str]]) -> bool:
-    """Whether a line is a sentence with a final mark that begins with a word in lowercase."""
+    """Whether a line is a sentence with a final mark that begins with a word in lowercase.
+
+    One with a colon may begin with a prefix of T5, such as "translate English to German:".
+    """
     if len(words) < MIN_LOWERCASE_WORDS or not words[0][0].islower():
         return False
     line, (start, end) = words[0].string, words[0].span()
     if line[:start].strip() not in ("", "...", "\u2026"):
         return False
-    return line[end] in " ," and line.rstrip()[-1] in FINAL_MARKS  # unlike the list mark "a."
+    is_list_mark = line[end] not in " ,"  # "a. One"
+    return not is_list_mark and ":" not in line and line.rstrip()[-1] in FINAL_MARKS
 
 
 def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool) -> bool:

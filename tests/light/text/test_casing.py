@@ -130,6 +130,7 @@ def test_codes_of_languages_with_a_dotless_i():
         ("the man is in London today.", "The man is in London today.", LOWERCASE),
         ("the man in the city of London", "the man in the city of London", None),  # a label
         ("the man.", "the man.", None),
+        ("translate English to German: The man is here.", "translate English to German: The man is here.", None),
         ("...the man is in London.", "...The man is in London.", LOWERCASE),
         ("\u2026 and the man is in London!", "\u2026 And the man is in London!", LOWERCASE),
         ("(the man is in London.)", "(the man is in London.)", None),
