@@ -5,7 +5,6 @@ Error messages are LibreTranslate's where it has one.
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qs
@@ -289,7 +288,7 @@ def _without_lone_surrogates(value: Any) -> Any:
     """Replace lone surrogates, which cannot be encoded in an answer."""
     if isinstance(value, list):
         return [_without_lone_surrogates(item) for item in value]
-    return re.sub(LONE_SURROGATES, "\ufffd", value) if isinstance(value, str) else value
+    return LONE_SURROGATES.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 def _checked(values: dict[str, Any], model: type[AnyFields]) -> AnyFields:

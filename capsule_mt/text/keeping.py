@@ -593,7 +593,7 @@ def masked(
     parts = with_spans(strings) or [("", Span(0, 0))]
     if vocabulary is None:
         return Masked(parts, kinds)
-    items = [(part, span) for part, span in parts if isinstance(part, Item)]
+    items = [(part, span) for part, span in parts if isinstance(part, Item)] if kinds else []
     normal = vocabulary.normal_form(text, [span for _, span in items])
     if normal.text == text and not emphasised:
         return Masked(parts, kinds, normal=normal)

@@ -31,7 +31,7 @@ from capsule_mt.text.words import (
 if TYPE_CHECKING:
     from capsule_mt.text.glossary import Term
 
-LONE_SURROGATES = "[\ud800-\udfff]"
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 # a multilingual OPUS-MT source begins with its target language
 LEADING_TOKEN = re.compile(rf"\s*({LANGUAGE_TOKEN.pattern})\s*")
 MAX_WORD = 10_000  # characters
@@ -157,7 +157,7 @@ class Segmenter(NamedTuple):
         """Cut a text into pieces that fit; leave out pieces without a token of text, and unknown marks."""
         if not isinstance(text, str):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
-        plain = text if text.isascii() else re.sub(LONE_SURROGATES, "\ufffd", text)
+        plain = text if text.isascii() else LONE_SURROGATES.sub("\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
         readable = self._without_foreign_lines(document, self._without_long_words(document))
         if not self.split_sentences:  # breaks that sentencepiece drops, which would join two words
