@@ -15,7 +15,6 @@ from itertools import pairwise
 from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NUMBER_WORDS, SIGN_NAMES
 from capsule_mt.coverage.repetition import doubled_among
 from capsule_mt.coverage.results import Check, CheckKind
-from capsule_mt.messages import shown
 from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.entities import without_entities
 from capsule_mt.text.keeping import Item, bare, parts_of
@@ -72,7 +71,7 @@ def checks_of(
     """
     for name, text in (("source", source), ("translation", translation)):
         if not isinstance(text, str):
-            raise TypeError(f"`{name}` must be a string, got {shown(text)} ({type(text).__name__})")
+            raise TypeError(f"`{name}` must be a string, got a {type(text).__name__}")
     if not source.strip() or not translation.strip():
         return ()
     source, translation = without_entities(source), without_entities(translation)

@@ -121,7 +121,7 @@ FURTHER_LIST_MARK = (
     r"(?:\d{1,3}\)|(?:[a-z]\.|\d{1,3}\s+[-\u2013\u2014])\s+)(?=[A-Z\xc0-\xde])|[&_](?=[A-Z\xc0-\xde][a-z\xdf-\xff])"
 )
 GLUED_NUMBER = r"(?:\d{1,3}\.)+(?=[A-Z\xc0-\xde][a-z\xdf-\xff])"
-LEADER = r"\s*\.{4,}\s?\d{1,4}\Z|\s+\.{4,}\Z"
+LEADER = r"(?<!\s)(?:\s*(?<!\.)\.{4,}\s?\d{1,4}|\s+\.{4,})\Z"
 EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
 

@@ -298,7 +298,8 @@ class Vocabulary:
     def _without_repeats(self, source: str, match: re.Match[str]) -> str:
         """Return a letter once or twice instead of more often, whichever makes the more frequent word."""
         left, right = _word_around(source, match)
-        if match[0] == "iii" or not (left + right).isalpha():  # a Roman numeral, or the same letter alone
+        is_code = source.endswith("#", 0, match.start() - len(left))  # as in "&#xfffe;"
+        if is_code or match[0] == "iii" or not (left + right).isalpha():  # a Roman numeral, or the same letter alone
             return match[0]
         left, right = (re.sub(REPEATED + "+", r"\1", part) for part in (left, right))
         letter = match[0][0]
@@ -401,9 +402,14 @@ def _plain_read(text: str) -> str:
 
 def _word_around(source: str, match: re.Match[str]) -> tuple[str, str]:
     """Return the parts of a word before and after a match inside it, up to `MAX_CACHED_LENGTH` characters of each."""
-    before = re.search(r"\w*\Z", source[max(match.start() - MAX_CACHED_LENGTH, 0) : match.start()])
-    after = re.match(r"\w*", source[match.end() : match.end() + MAX_CACHED_LENGTH])
-    return before[0] if before else "", after[0] if after else ""
+    before = source[max(match.start() - MAX_CACHED_LENGTH, 0) : match.start()]
+    after = source[match.end() : match.end() + MAX_CACHED_LENGTH]
+    return _first_word(before[::-1])[::-1], _first_word(after)
+
+
+def _first_word(text: str) -> str:
+    """Return the letters, digits and underscores at the start of a text."""
+    return re.sub(r"(?s)\W.*", "", text)
 
 
 def _may_have_further_sequences(source: str) -> bool:

@@ -150,6 +150,7 @@ def test_copied_words_get_the_characters_of_their_source(case):
         ("de\ufb01 ned \ufb02 ow, \ufb01 Ned, sta\ufb00 was", "defined flow, fi Ned, staff was"),
         ("It is sooooo loooong, goooood", "It is so long, good"),
         ("XXIII, viii, www.de, zzz, AAA, 1000", "XXIII, viii, www.de, zzz, AAA, 1000"),
+        ("#sooo, x_sooo, &#xfffe;", "#sooo, x_sooo, &#xfffe;"),
     ],
 )
 def test_what_only_python_reads_otherwise(text, form):
