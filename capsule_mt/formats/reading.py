@@ -337,8 +337,9 @@ def translate_file(
     A text that stays in the source language, and a language that the file states and that changes, cause a warning.
 
     Args:
-        translate: a `Translator`, or another callable that takes a list of texts, and `keep`. A `partial` of a
-            `Translator` has options for it, such as `num_beams`. With `coverage`, what it finds flags translations.
+        translate: a `Translator`, or another callable that takes a list of texts, and `keep`, and returns a
+            `Translation` of each. A `partial` of a `Translator` has options for it, such as `num_beams`. With
+            `coverage`, what it finds flags translations.
         name, encoding, column, flag_all: those of `parse`.
         language: that of `parse`; by default the target language of the `Translator`.
     """

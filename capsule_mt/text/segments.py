@@ -409,8 +409,8 @@ class Segmenter(NamedTuple):
         if not self.split_sentences:
             raise ValueError(
                 f"a source of {length} tokens is longer than the {self.limit} that the model takes: "
-                f"{text[sentence.start : sentence.start + 40]!r}... Leave `split_sentences` on, or set "
-                "`truncation=True` to cut it."
+                f"{text[sentence.start : sentence.start + 40]!r}... Leave `split_sentences` on (without "
+                "--no-split), or set `truncation=True` to cut it."
             )
 
         encoded = {sentence_text: source}
