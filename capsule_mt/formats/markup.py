@@ -35,9 +35,8 @@ class Markup:
         self._raw: dict[str, Raw] = {}
         self._open: list[tuple[int, str, int]] = []  # number, name and index in `_written` of each element
         self._last_number = 0
-        self._vanishing: set[str] = (
-            set()
-        )  # the marks of elements that are not written if a translation leaves them empty
+        # the marks of elements that are not written if a translation leaves them empty
+        self._vanishing: set[str] = set()
 
     def add_text(self, text: str, fixed: Sequence["re.Pattern[str]"] = ()) -> None:
         """Add a text, in which what matches one of these patterns is fixed.
