@@ -6,16 +6,16 @@
 import { ENTITY, withoutEntities } from "./entities.js";
 import {
   ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, HEADLINE, LOG_RANK_OF_UNKNOWN, MAX_FROM_NEIGHBOUR, MAX_MARGIN_OF_WORDS, MAX_SHORT_WORD,
-  EMPHASIS_TAGS, MAX_MARGIN_OF_EMPHASIS, MIN_CAPITALS, MIN_CAPITAL_SHARE, MIN_EMPHASISED_UNKNOWN,
+  EMPHASIS_TAGS, FINAL_MARKS, MAX_MARGIN_OF_EMPHASIS, MIN_CAPITALS, MIN_CAPITAL_SHARE, MIN_EMPHASISED_UNKNOWN,
   MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LOWERCASE_WORDS, MIN_TITLE_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
-  SHORT_TITLE_WORD, LOWERCASE, TITLE,
+  SHORT_TITLE_WORD, LOWERCASE, LOWERCASE_START, TITLE,
 } from "./interface.js";
 import { mayHaveNonWords, withItems, withoutItems } from "./keeping.js";
 import { splitSentences } from "./sentences.js";
 import { firstOf, isLower, isMark, isUpper, lastOf, WORDS } from "./words.js";
 
-export const [CAPITAL_BEGINS, CASED_WORD, LANGUAGE_TOKEN, MAY_START, QUOTED_START] = [
-  PATTERNS.CAPITAL_BEGINS, PATTERNS.CASED_WORD, PATTERNS.LANGUAGE_TOKEN, PATTERNS.MAY_START, PATTERNS.QUOTED_START,
+export const [CAPITAL_BEGINS, CASED_WORD, LANGUAGE_TOKEN, LINE, MAY_START, QUOTED_START] = [
+  PATTERNS.CAPITAL_BEGINS, PATTERNS.CASED_WORD, PATTERNS.LANGUAGE_TOKEN, PATTERNS.LINE, PATTERNS.MAY_START, PATTERNS.QUOTED_START,
 ].map((pattern) => new RegExp(pattern, "gu"));
 const ENTITY_CHARACTER = "\ue001"; // stands for each character of an entity
 const lengthOf = (text) => Array.from(text).length;
@@ -67,9 +67,10 @@ export function inSentenceCase(text, vocabulary, rules) {
   const lowered = withoutCapitals(text, vocabulary, rules.dotless_i);
   if (lowered !== null) return { text: withNames(lowered, vocabulary, rules.dotless_i), lines: [{ start: 0, end: text.length, case: CAPITALS }] };
   const lines = [];
-  const output = text.replace(/[^\n]+/g, (line, start) => {
+  const output = text.replace(LINE, (line, start) => {
     const result = lineInSentenceCase(line, vocabulary, rules);
-    if (result.case) lines.push({ start, end: start + line.length, case: result.case });
+    if (result.case === LOWERCASE_START) lines.push({ start, end: start + line.search(/\p{L}/u) + 1, case: LOWERCASE });
+    else if (result.case) lines.push({ start, end: start + line.length, case: result.case });
     return result.text;
   });
   return { text: output, lines };
@@ -110,7 +111,7 @@ export function restoredCase(translation, sourceCase, vocabulary, dotlessI) {
 
 /** Whether a line may have another case than a sentence: a fast answer for most lines. */
 function mayHaveOtherCase(line) {
-  if (isLower(line) || isUpper(line) || mayHaveNonWords(line)) return true;
+  if (isLower(line) || isUpper(line) || /^[\p{Ll}.…]/u.test(line) || mayHaveNonWords(line)) return true;
   return !line.split(/\s+/).some((word) => /^\p{L}/u.test(word) && isLower(word) && lengthOf(word) > MAX_SHORT_WORD);
 }
 
@@ -122,6 +123,9 @@ function lineInSentenceCase(line, vocabulary, rules) {
   const outside = wordsOutsideItems(line);
   if (isLowercase(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) { // some models read lowercase only
     return { text: withNames(withSentenceStarts(line, outside, rules), vocabulary, dotlessI), case: LOWERCASE };
+  }
+  if (beginsInLowercase(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) {
+    return { text: withWords(line, outside.words.slice(0, 1), (word) => capitalised(word, dotlessI)), case: LOWERCASE_START };
   }
   if (isTitle(outside, vocabulary, dotlessI)) {
     const isHeadline = outside.words.some((word) => isLower(firstOf(word.text)));
@@ -145,6 +149,14 @@ function wordsOutsideItems(line) {
 function isLowercase({ shadow, words }) {
   if (words.length < MIN_LOWERCASE_WORDS || !isMark(shadow.slice(0, words[0].start))) return false;
   return words.every(({ text }) => text === text.toLowerCase()) && isLower(firstOf(words[0].text));
+}
+
+/** Whether a line is a sentence with a final mark that begins with a word in lowercase; one with a colon may begin with a prefix. */
+function beginsInLowercase({ shadow, words }) {
+  if (words.length < MIN_LOWERCASE_WORDS || !isLower(words[0].text)) return false;
+  const [{ start, end }] = words;
+  if (!["", "...", "…"].includes(shadow.slice(0, start).trim())) return false;
+  return " ,".includes(shadow[end]) && !shadow.includes(":") && FINAL_MARKS.includes(lastOf(shadow.trimEnd()));
 }
 
 /** Whether at least half of a line's words are capitalised, and enough of these are usually lowercase. */

@@ -11,7 +11,8 @@ export const TAGS = patternOfKinds(["tags"]);
 const NON_WORDS = patternOfKinds(["urls", "tags", "placeholders", "breaks", "code"]);
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");
 const EMOJI_OR_SIGNS = new RegExp(`${PATTERNS.EMOJI}|${KEPT_PATTERNS.numerals}|${KEPT_PATTERNS.signs}`, "u");
-const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE, PATTERNS.NUMBERED].map((pattern) => new RegExp(pattern, "uy"));
+const EDGES = [PATTERNS.LIST_MARK, PATTERNS.FURTHER_LIST_MARK, PATTERNS.EMOJI_BEFORE, PATTERNS.NUMBERED].map((pattern) => new RegExp(pattern, "uy"));
+const LEADER = new RegExp(PATTERNS.LEADER, "u");
 const LETTER = /\p{L}/u;
 
 const NON_WORD_SIGNS = new RegExp(PATTERNS.NON_WORD_SIGNS, "u");
@@ -64,11 +65,13 @@ export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
   const sentence = text.slice(0, end);
   if (lacksWords(text.slice(start, end))) return [start, start];
   if (!/^\p{L}{2}$/u.test(text.slice(start, start + 2))) {
-    for (const pattern of EDGES.slice(0, hasOrdinals ? 2 : 3)) {
+    for (const pattern of EDGES.slice(0, hasOrdinals ? 3 : 4)) {
       pattern.lastIndex = start;
       start += pattern.exec(sentence)?.[0].length ?? 0;
     }
   }
+  const leader = text.slice(Math.max(end - 8, 0), end).includes("...") ? LEADER.exec(text.slice(start, end)) : null;
+  if (leader) end = start + leader.index;
   const characters = Array.from(text.slice(start, end));
   if (characters.at(-1) > "\u1fff" && EMOJI.test(characters.at(-1))) {
     while (/\s/.test(characters.at(-1)) || EMOJI.test(characters.at(-1))) end -= characters.pop().length;

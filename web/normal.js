@@ -4,13 +4,15 @@
 
 import { entitiesOf } from "./entities.js";
 import {
-  BETWEEN_LETTERS, FIRST_RANK, INVISIBLE, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, MAX_CODE, PATTERNS, PLAIN, WORD_REACH,
+  BETWEEN_LETTERS, FIRST_RANK, INVISIBLE, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, MARGIN_OF_DIVIDED, MAX_CODE, PATTERNS, PLAIN, WORD_REACH,
 } from "./interface.js";
 import { lastUpTo } from "./words.js";
 
 const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
 const COMPATIBLE = new RegExp(PATTERNS.COMPATIBLE, "gu");
-const [SEQUENCES, WORD, PLAIN_READ_WORD] = [PATTERNS.SEQUENCES, PATTERNS.WORD, PATTERNS.PLAIN_READ_WORD].map((pattern) => new RegExp(pattern, "gu"));
+const [SEQUENCES, FURTHER_SEQUENCES, REPEATED, WORD, PLAIN_READ_WORD] = [
+  PATTERNS.SEQUENCES, PATTERNS.FURTHER_SEQUENCES, PATTERNS.REPEATED, PATTERNS.WORD, PATTERNS.PLAIN_READ_WORD,
+].map((pattern) => new RegExp(pattern, "gu"));
 const BEFORE_CODE_COMMA = new RegExp(PATTERNS.BEFORE_CODE_COMMA, "u");
 const SENTENCE_START = new RegExp(PATTERNS.WORD_BEGINS, "u");
 const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
@@ -148,7 +150,41 @@ export class Vocabulary {
       else if (dash) form = /\s/.test(source[index - 1]) ? "-" : " - ";
       sequences.set(index, { end: index + length, form });
     }
+    this.#addFurtherSequences(source, sequences);
     return sequences;
+  }
+
+  #addFurtherSequences(source, sequences) {
+    let awaited = ""; // the mark that closes the one that is open
+    for (const { 0: mark, index, groups: { opening, closing, bracket, divided, letter } } of source.matchAll(FURTHER_SEQUENCES)) {
+      const end = index + mark.length;
+      let form = "";
+      if (opening || (closing && mark === awaited)) {
+        form = mark === " " ? "" : '"';
+        awaited = opening ? opening.replace("<<", ">>") : "";
+      } else if (closing || (divided && !this.#isDivided(source, index, end))) form = mark;
+      else if (bracket) form = " (";
+      else if (letter) form = this.#withoutRepeats(source, index, end);
+      sequences.set(index, { end, form });
+    }
+  }
+
+  /** Whether a hyphen and a space divide a word, as in "docu- ment", but not in "pre- and post-war". */
+  #isDivided(source, start, end) {
+    const [left, right] = wordAround(source, start, end);
+    return this.logRank(left + right) < this.logRank(left) + this.logRank(right) - MARGIN_OF_DIVIDED;
+  }
+
+  /** Return a letter once or twice instead of more often, whichever makes the more frequent word. */
+  #withoutRepeats(source, start, end) {
+    const [left, right] = wordAround(source, start, end);
+    const letters = source.slice(start, end);
+    // "&#xfffe;", a Roman numeral, the same letter alone
+    if (source[start - left.length - 1] === "#" || letters === "iii" || !/^\p{L}+$/u.test(left + right)) return letters;
+    const [before, after] = [left, right].map((part) => part.replace(REPEATED, "$1"));
+    const rankOf = (form) => this.logRank(`${before}${form}${after}`.toLowerCase());
+    const [once, twice] = [letters[0], letters.slice(0, 2)];
+    return rankOf(twice) < rankOf(once) ? twice : once;
   }
 
   #formOf(source, start, end, cluster = source.slice(start, end)) {
@@ -190,6 +226,11 @@ export class Vocabulary {
   }
 }
 
+/** Return the parts of a word before and after a span inside it, up to `MAX_CACHED_LENGTH` characters of each. */
+const wordAround = (source, start, end) => [
+  /[\p{L}\p{N}_]*$/u.exec(source.slice(Math.max(start - MAX_CACHED_LENGTH, 0), start))[0],
+  /^[\p{L}\p{N}_]*/u.exec(source.slice(end, end + MAX_CACHED_LENGTH))[0],
+];
 const inPlainForms = (text) => Array.from(text, (character) => PLAIN_FORMS.get(character) ?? character).join("");
 const plainRead = (text) => inPlainForms(text).normalize("NFKC"); // as tokenizers read a text that lack its signs
 

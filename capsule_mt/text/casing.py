@@ -19,7 +19,7 @@ from capsule_mt.text.sentences import Span, split_sentences
 
 # HEADLINE has lowercase for short words: "The End of the World"
 CAPITALS, TITLE, HEADLINE, LOWERCASE = "capitals", "title", "headline", "lowercase"
-LOWERCASE_START = "lowercase start"  # "the man is in London."; JavaScript has no room for it
+LOWERCASE_START = "lowercase start"  # "the man is in London."
 # letters; combining marks, and invisible characters between letters, belong to the word
 _LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{ranges_of(INVISIBLE)}]*[^\W\d_])*[\u0300-\u036f]*"
 CASED_WORD = rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*"  # compiled at its first use

@@ -114,13 +114,13 @@ LIST_MARK = (
     r"|(?:\[\d\d?:\d\d(?::\d\d)?\]|\d\d?:\d\d\s+[-\u2013\u2014]|\[(?:\.\.\.|\u2026)\]"
     r"|(?:\d{1,3}\.){2,3}\d{1,3}(?=\s+[A-Z\xc0-\xde]))\s+"
 )
-NUMBERED = r"(?:\d{1,3}\.)+\s+"  # a list mark, unless the language writes ordinals so: "3. Oktober"
-# What JavaScript has no room for: "1)One", "a. One", "1 - One", and marks of a menu's keys: "&Open", "_Open"; "1.One";
-# the leader and the page of a table of contents: "One ..... 12"
+# "1)One", "a. One", "1 - One", and marks of a menu's keys: "&Open", "_Open"
 FURTHER_LIST_MARK = (
     r"(?:\d{1,3}\)|(?:[a-z]\.|\d{1,3}\s+[-\u2013\u2014])\s+)(?=[A-Z\xc0-\xde])|[&_](?=[A-Z\xc0-\xde][a-z\xdf-\xff])"
 )
-GLUED_NUMBER = r"(?:\d{1,3}\.)+(?=[A-Z\xc0-\xde][a-z\xdf-\xff])"
+# "1. One", "1.One": a list mark, unless the language writes ordinals so: "3. Oktober"
+NUMBERED = r"(?:\d{1,3}\.)+(?:\s+|(?=[A-Z\xc0-\xde][a-z\xdf-\xff]))"
+# the leader and the page of a table of contents: "One ..... 12"
 LEADER = r"(?<!\s)(?:\s*(?<!\.)\.{4,}\s?\d{1,4}|\s+\.{4,})\Z"
 EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
@@ -162,10 +162,10 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
         return Span(start, start)
     if not text[start : start + 2].isalpha():
         patterns = (LIST_MARK, FURTHER_LIST_MARK, EMOJI_BEFORE)
-        for pattern in patterns if has_ordinals else (*patterns, NUMBERED, GLUED_NUMBER):
+        for pattern in patterns if has_ordinals else (*patterns, NUMBERED):
             match = re.compile(pattern).match(text, start, end)
             start = match.end() if match else start
-    if "..." in text[end - 8 : end] and (leader := re.search(LEADER, text[start:end])):
+    if "..." in text[max(end - 8, 0) : end] and (leader := re.search(LEADER, text[start:end])):
         end = start + leader.start()
     if text[end - 1] > "\u1fff":  # emoji have higher code points
         emoji = re.compile(EMOJI)

@@ -72,19 +72,19 @@ SEQUENCES = (  # compiled at its first use, as most texts have none
     r"|(?P<arrow>(?<=\w )[\xbb\u203a](?= \w))"
     rf"|(?P<escaped>\\[\"'])|(?P<comma>{GLUED_COMMA}|{SWAPPED_COMMA})"
 )
-# What the page has no room for: guillemets as "<<word>>"; a bracket glued to a word, as in "word(more words)", unlike
-# "word(s)" and "max(width, height)"; spaces inside brackets; words divided at the end of a line, "docu-\nment", or
-# where one ended, "docu- ment"; a space after a ligature, as PDF files give it; "sooo"
+# Guillemets as "<<word>>"; a bracket glued to a word, as in "word(more words)", unlike "word(s)" and "max(width, height)";
+# spaces inside brackets; words divided at the end of a line, "docu-\nment", or where one ended, "docu- ment"; a space
+# after a ligature, as PDF files give it; "sooo"
 _SMALL = "a-z\xdf-\u00ff\u0430-\u045f"
+REPEATED = r"(?P<letter>[a-zA-HJ-Z])(?P=letter){2,}"  # without I, which Roman numerals have
 GLUED_BRACKET = rf"\((?<=[{_SMALL}]{{3}}\()(?=[^\W\d_][\w'\u2019-]* [^();=]*\))"
 FURTHER_SEQUENCES = (
     r"(?P<opening>(?<![\w<])<<(?=[^\s<>][^<>]*>>)|(?<=\s\() (?=\w[^()]* \)))"
     r"|(?P<closing>(?<=[^\s<>])>>(?![\w>])|(?<=[\w.,!?\"]) (?=\)))"
     rf"|(?P<bracket>{GLUED_BRACKET})"
     rf"|(?<=[{_SMALL}]{{2}})(?:[-\xad]\r?\n|\xac\s?)(?=[{_SMALL}]{{2}})|(?<=[\ufb01-\ufb04]) (?=[{_SMALL}])"
-    rf"|(?P<divided>(?<=[{_SMALL}]{{2}})- (?=[{_SMALL}]{{2}}))|(?P<letters>([a-zA-HJ-Z])\6{{2,}})"
+    rf"|(?P<divided>(?<=[{_SMALL}]{{2}})- (?=[{_SMALL}]{{2}}))|{REPEATED}"
 )
-REPEATED = r"([a-zA-HJ-Z])\1\1"  # the letters of "sooo", without I, which Roman numerals have
 FURTHER_CHARACTERS = re.compile("[\xac\ufb01-\ufb04]|\xad\\r?\\n")
 MARGIN_OF_DIVIDED = 2.0  # by which a word is more frequent whole than divided
 # `SEQUENCES` matches only around these, or at a `GLUED_COMMA`
@@ -285,7 +285,7 @@ class Vocabulary:
                 form = " ("
             elif kind == "divided":
                 form = "" if self._is_divided(source, match) else match[0]
-            elif kind == "letters":
+            elif kind == "letter":
                 form = self._without_repeats(source, match)
             forms[Span(*match.span())] = form
         return forms
@@ -301,7 +301,7 @@ class Vocabulary:
         is_code = source.endswith("#", 0, match.start() - len(left))  # as in "&#xfffe;"
         if is_code or match[0] == "iii" or not (left + right).isalpha():  # a Roman numeral, or the same letter alone
             return match[0]
-        left, right = (re.sub(REPEATED + "+", r"\1", part) for part in (left, right))
+        left, right = (re.sub(REPEATED, r"\g<letter>", part) for part in (left, right))
         letter = match[0][0]
         return min(letter, 2 * letter, key=lambda form: self.log_rank(f"{left}{form}{right}".lower()))
 

@@ -36,11 +36,12 @@ BOUNDARY = rf"(?:(?<=[{WORD_CHARACTERS}])(?![{WORD_CHARACTERS}])|(?<![{WORD_CHAR
 NEGATED = {r"[^\W_]": r"[\p{L}\p{N}]", r"[^\W\d_]": r"[\p{L}\p{Nl}\p{No}]"}
 # with the flag "u", only these characters may be escaped
 SYNTAX = frozenset(r"^$\.*+?()[]{}|/")
-TOKENS = re.compile(r"\(\?i:[^()]*\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
+TOKENS = re.compile(r"\(\?i:[^()]*\)|\(\?P=\w+\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
 LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))"  # of a character beyond ASCII
 
 CASING = (
-    *("CAPITALS", "TITLE", "HEADLINE", "LOWERCASE", "MIN_LOWERCASE_WORDS", "MIN_TITLE_WORDS", "MAX_SHORT_WORD"),
+    *("CAPITALS", "TITLE", "HEADLINE", "LOWERCASE", "LOWERCASE_START", "FINAL_MARKS"),
+    *("MIN_LOWERCASE_WORDS", "MIN_TITLE_WORDS", "MAX_SHORT_WORD"),
     *("MIN_CAPITAL_SHARE", "MIN_KNOWN_SHARE", "MIN_KNOWN_IN_TITLE", "MIN_KNOWN_IN_HEADLINE", "SHORT_TITLE_WORD"),
     *("NAME_MARGIN", "NEIGHBOUR_SHARE", "MAX_FROM_NEIGHBOUR", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
     *("MAX_MARGIN_OF_EMPHASIS", "MIN_EMPHASISED_UNKNOWN"),
@@ -83,6 +84,8 @@ def javascript_pattern(pattern: str) -> str:
         elif token == "(?s:":
             written += "(?:"
             dot_forms.append("[^]")
+        elif token.startswith("(?P="):
+            written += rf"\k<{token[4:-1]}>"
         elif token == "(?P<":
             written += "(?<"
             dot_forms.append(dot_forms[-1])
@@ -147,11 +150,14 @@ def patterns() -> dict[str, str]:
         "NO_BREAK_AFTER_NUMBER": entities.NO_BREAK_AFTER_NUMBER,
         "COMPATIBLE": normal.COMPATIBLE,
         "SEQUENCES": normal.SEQUENCES,
+        "FURTHER_SEQUENCES": normal.FURTHER_SEQUENCES,
+        "REPEATED": normal.REPEATED,
         "BEFORE_CODE_COMMA": normal.BEFORE_CODE_COMMA,
         "WORD": normal.WORD.pattern,
         "PLAIN_READ_WORD": normal.PLAIN_READ_WORD,
         "WORD_BEGINS": normal.SENTENCE_START,
         "CAPITAL_BEGINS": capitals.SENTENCE_START,
+        "LINE": casing.LINE,
         "CASED_WORD": casing.CASED_WORD,
         "LANGUAGE_TOKEN": casing.LANGUAGE_TOKEN.pattern,
         "MAY_START": casing.MAY_START,
@@ -179,7 +185,9 @@ def patterns() -> dict[str, str]:
         "EMOJI": copying.EMOJI,
         "EMOJI_BEFORE": copying.EMOJI_BEFORE,
         "LIST_MARK": copying.LIST_MARK,
+        "FURTHER_LIST_MARK": copying.FURTHER_LIST_MARK,
         "NUMBERED": copying.NUMBERED,
+        "LEADER": copying.LEADER,
         "LONG_WORD": segments.LONG_WORD,
         "NON_WORD_SIGNS": copying.NON_WORD_SIGNS,
         "BLOCK_TAG": keeping.BLOCK_TAG.removeprefix("(?i)"),
@@ -227,6 +235,7 @@ def constants() -> dict[str, Any]:
         "LONGEST_CHARACTER": sentences.LONGEST_CHARACTER,
         "WORD_REACH": normal.REACH,
         "MAX_CODE": normal.MAX_CODE,
+        "MARGIN_OF_DIVIDED": normal.MARGIN_OF_DIVIDED,
         "STAND_INS": {kind: keeping.STAND_INS[kind] for kind in ("name", "amount", "count")},  # it does not keep years
         "ARROWS": "".join(sorted(keeping.ARROWS)),
         "ARROW_STAND_IN": keeping.ARROW_STAND_IN,

@@ -6,7 +6,7 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.text.capitals import has_dotless_i
-from capsule_mt.text.casing import LOWERCASE, in_sentence_case, restored_case, with_emphasis, without_emphasis
+from capsule_mt.text.casing import in_sentence_case, restored_case, with_emphasis, without_emphasis
 from capsule_mt.text.edges import as_label
 from capsule_mt.text.normal import Vocabulary
 from tests.fixtures.vectors import vectors
@@ -122,25 +122,6 @@ def test_labels_in_languages_with_a_dotless_i(case):
 
 def test_codes_of_languages_with_a_dotless_i():
     assert [has_dotless_i(code) for code in ("tr", "tur_Latn", "az", "en", None)] == [True, True, True, False, False]
-
-
-@pytest.mark.parametrize(
-    ("text", "read", "case"),
-    [
-        ("the man is in London today.", "The man is in London today.", LOWERCASE),
-        ("the man in the city of London", "the man in the city of London", None),  # a label
-        ("the man.", "the man.", None),
-        ("translate English to German: The man is here.", "translate English to German: The man is here.", None),
-        ("...the man is in London.", "...The man is in London.", LOWERCASE),
-        ("\u2026 and the man is in London!", "\u2026 And the man is in London!", LOWERCASE),
-        ("(the man is in London.)", "(the man is in London.)", None),
-        ("a. The man is in London.", "a. The man is in London.", None),
-        ("... the man is in London", "... the man is in London", None),
-    ],
-)
-def test_a_sentence_that_only_begins_in_lowercase(text, read, case, vocabulary):
-    cased = in_sentence_case(text, vocabulary, "en")
-    assert (cased.text, cased.case_at(0), cased.case_at(10)) == (read, case, None)
 
 
 def test_a_divided_word_joins_its_lines(vocabulary):

@@ -58,30 +58,3 @@ def test_emoji_in_a_sentence_and_after_it_take_linear_time():
     assert without_copied_edges("a \u2600", Span(0, 3)) == Span(0, 1)
     assert not lacks_words("a <!-- b" + "<!--" * 20_000)
     assert not lacks_words("a %" + "0" * 100_000)
-
-
-@pytest.mark.parametrize(
-    ("text", "translated"),
-    [
-        ("1)Buy milk", "Buy milk"),
-        ("a. Buy milk", "Buy milk"),
-        ("A. Smith", "A. Smith"),
-        ("1 - Buy milk", "Buy milk"),
-        ("&Open file", "Open file"),
-        ("_Open file", "Open file"),
-        ("R&D is", "R&D is"),
-        ("&amp; more", "&amp; more"),
-        ("Chapter one ....... 12", "Chapter one"),
-        ("Chapter one......12", "Chapter one"),
-        ("Chapter one .....", "Chapter one"),
-        ("He waits... 12", "He waits... 12"),
-    ],
-)
-def test_edges_that_only_python_copies(text, translated):
-    assert text[slice(*without_copied_edges(text, Span(0, len(text))))] == translated
-
-
-@pytest.mark.parametrize(("has_ordinals", "translated"), [(False, "Oktober ist da"), (True, "3.Oktober ist da")])
-def test_a_number_glued_to_a_sentence(has_ordinals, translated):
-    text = "3.Oktober ist da"
-    assert text[slice(*without_copied_edges(text, Span(0, len(text)), has_ordinals))] == translated
