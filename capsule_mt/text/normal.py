@@ -72,9 +72,9 @@ SEQUENCES = (  # compiled at its first use, as most texts have none
     r"|(?P<arrow>(?<=\w )[\xbb\u203a](?= \w))"
     rf"|(?P<escaped>\\[\"'])|(?P<comma>{GLUED_COMMA}|{SWAPPED_COMMA})"
 )
-# Guillemets as "<<word>>"; a bracket glued to a word, as in "word(more words)", unlike "word(s)" and "max(width, height)";
-# spaces inside brackets; words divided at the end of a line, "docu-\nment", or where one ended, "docu- ment"; a space
-# after a ligature, as PDF files give it; "sooo"
+# Guillemets as "<<word>>"; a bracket glued to a word, as in "word(more words)", unlike "word(s)",
+# "max(width, height)"; spaces inside brackets; words divided at the end of a line, "docu-\nment", or where one ended,
+# "docu- ment"; a space after a ligature, as PDF files give it; "sooo"
 _SMALL = "a-z\xdf-\u00ff\u0430-\u045f"
 REPEATED = r"(?P<letter>[a-zA-HJ-Z])(?P=letter){2,}"  # without I, which Roman numerals have
 GLUED_BRACKET = rf"\((?<=[{_SMALL}]{{3}}\()(?=[^\W\d_][\w'\u2019-]* [^();=]*\))"
