@@ -69,7 +69,7 @@ def open_descriptor(file: str | os.PathLike[str], max_size: int | None = None) -
 
 
 class OpenFile:
-    """A file of a model, open until this object is dropped. Threads may share it."""
+    """A file of a model, open until this object is dropped. Threads and forked processes may share it."""
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
         self.descriptor = open_descriptor(file)
@@ -80,7 +80,10 @@ class OpenFile:
             os.close(self.descriptor)
 
     def read(self, start: int, size: int) -> bytes:
-        with self._lock:  # Windows lacks `os.pread`
+        """Return `size` bytes from `start` on, or fewer if the file ends before."""
+        if hasattr(os, "pread"):  # it does not move the offset, which forked processes share
+            return os.pread(self.descriptor, size, start)
+        with self._lock:  # Windows lacks `os.pread`, and does not fork
             os.lseek(self.descriptor, start, os.SEEK_SET)
             return os.read(self.descriptor, size)
 

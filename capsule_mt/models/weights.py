@@ -159,10 +159,13 @@ class SafetensorsFile:
         if entry.file not in self._open_files:
             self._open_files[entry.file] = OpenFile(entry.file)
         file = self._open_files[entry.file]
+        if entry.size < MIN_MAPPED_SIZE:
+            small_content = file.read(entry.start, entry.size)
+            if len(small_content) < entry.size:
+                raise self.problem(name, "was cut off while it was read")
+            return small_content
         if os.fstat(file.descriptor).st_size < entry.start + entry.size:
             raise self.problem(name, "was cut off while it was read")
-        if entry.size < MIN_MAPPED_SIZE:
-            return file.read(entry.start, entry.size)
         # one map for each tensor, so that its memory is freed with it
         padding = entry.start % mmap.ALLOCATIONGRANULARITY
         start, size = entry.start - padding, padding + entry.size

@@ -8,7 +8,7 @@ import pytest
 
 from capsule_mt.models import opening
 from capsule_mt.models.loading import load_model
-from capsule_mt.models.opening import CheckpointError, open_file, read_file
+from capsule_mt.models.opening import CheckpointError, OpenFile, open_file, read_file
 from tests.fixtures.students import write_student
 from tests.light.models.files import edit_json, golden
 
@@ -106,3 +106,22 @@ def test_json_that_is_nested_deeply(name, tmp_path):
     with pytest.raises(CheckpointError, match="`d_model` must be a number") as error:
         load_model(tmp_path / "other")
     assert len(str(error.value).removeprefix(str(tmp_path))) < 400
+
+
+@pytest.mark.skipif(not hasattr(os, "pread"), reason="Windows does not fork")
+def test_reading_does_not_move_the_offset_that_forked_processes_share(tmp_path):
+    (tmp_path / "weights").write_bytes(b"0123456789")
+    file = OpenFile(tmp_path / "weights")
+    assert (file.read(3, 2), file.read(8, 5), file.read(10, 5)) == (b"34", b"89", b"")
+    assert os.lseek(file.descriptor, 0, os.SEEK_CUR) == 0
+
+
+def test_a_file_is_closed_when_it_is_dropped(tmp_path):
+    (tmp_path / "weights").write_bytes(b"0123456789")
+    file = OpenFile(tmp_path / "weights")
+    descriptor = file.descriptor
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    with pytest.raises(CheckpointError, match="no such file"):
+        OpenFile(tmp_path / "other")

@@ -123,7 +123,9 @@ def test_a_folder_of_other_weights(tmp_path):
         SafetensorsFile.in_folder(tmp_path)
 
 
-def test_a_file_that_shrinks_while_it_is_open(tmp_path):
+@pytest.mark.parametrize("min_mapped_size", [0, weights.MIN_MAPPED_SIZE])
+def test_a_file_that_shrinks_while_it_is_open(min_mapped_size, tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "MIN_MAPPED_SIZE", min_mapped_size)
     file = tmp_path / "model.safetensors"
     write_tensors(file, {"x": ("F32", [2, 3], DATA)})
     open_file = SafetensorsFile(file)
