@@ -4,7 +4,7 @@
 
 import { entitiesOf } from "./entities.js";
 import {
-  BETWEEN_LETTERS, FIRST_RANK, INVISIBLE, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, MARGIN_OF_DIVIDED, MAX_CODE, PATTERNS, PLAIN, WORD_REACH,
+  BETWEEN_LETTERS, FIRST_RANK, INVISIBLE, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, MARGIN_OF_DIVIDED, MAX_CODE, MAX_RANK_OF_REPEATED, PATTERNS, PLAIN, WORD_REACH,
 } from "./interface.js";
 import { lastUpTo } from "./words.js";
 
@@ -13,6 +13,7 @@ const COMPATIBLE = new RegExp(PATTERNS.COMPATIBLE, "gu");
 const [SEQUENCES, FURTHER_SEQUENCES, REPEATED, WORD, PLAIN_READ_WORD] = [
   PATTERNS.SEQUENCES, PATTERNS.FURTHER_SEQUENCES, PATTERNS.REPEATED, PATTERNS.WORD, PATTERNS.PLAIN_READ_WORD,
 ].map((pattern) => new RegExp(pattern, "gu"));
+const ROMAN_WORD = new RegExp(`^${PATTERNS.ROMAN_WORD}`, "u");
 const BEFORE_CODE_COMMA = new RegExp(PATTERNS.BEFORE_CODE_COMMA, "u");
 const SENTENCE_START = new RegExp(PATTERNS.WORD_BEGINS, "u");
 const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
@@ -179,12 +180,16 @@ export class Vocabulary {
   #withoutRepeats(source, start, end) {
     const [left, right] = wordAround(source, start, end);
     const letters = source.slice(start, end);
-    // "&#xfffe;", a Roman numeral, the same letter alone
-    if (source[start - left.length - 1] === "#" || letters === "iii" || !/^\p{L}+$/u.test(left + right)) return letters;
+    const isRoman = ROMAN_WORD.test(left + letters + right);
+    const isAcronym = !letters[3] && letters < "a"; // "IEEE"
+    // "&#xfffe;", the same letter alone
+    if (source[start - left.length - 1] === "#" || isRoman || isAcronym || !/^\p{L}+$/u.test(left + right)) return letters;
     const [before, after] = [left, right].map((part) => part.replace(REPEATED, "$1"));
     const rankOf = (form) => this.logRank(`${before}${form}${after}`.toLowerCase());
     const [once, twice] = [letters[0], letters.slice(0, 2)];
-    return rankOf(twice) < rankOf(once) ? twice : once;
+    const form = rankOf(twice) < rankOf(once) ? twice : once;
+    const mayBeCompound = !letters[3] && left && right; // of German: "Missstand"
+    return mayBeCompound && rankOf(form) > MAX_RANK_OF_REPEATED ? letters : form;
   }
 
   #formOf(source, start, end, cluster = source.slice(start, end)) {

@@ -152,6 +152,7 @@ def patterns() -> dict[str, str]:
         "SEQUENCES": normal.SEQUENCES,
         "FURTHER_SEQUENCES": normal.FURTHER_SEQUENCES,
         "REPEATED": normal.REPEATED,
+        "ROMAN_WORD": normal.ROMAN_WORD,
         "BEFORE_CODE_COMMA": normal.BEFORE_CODE_COMMA,
         "WORD": normal.WORD.pattern,
         "PLAIN_READ_WORD": normal.PLAIN_READ_WORD,
@@ -236,6 +237,7 @@ def constants() -> dict[str, Any]:
         "WORD_REACH": normal.REACH,
         "MAX_CODE": normal.MAX_CODE,
         "MARGIN_OF_DIVIDED": normal.MARGIN_OF_DIVIDED,
+        "MAX_RANK_OF_REPEATED": normal.MAX_RANK_OF_REPEATED,
         "STAND_INS": {kind: keeping.STAND_INS[kind] for kind in ("name", "amount", "count")},  # it does not keep years
         "ARROWS": "".join(sorted(keeping.ARROWS)),
         "ARROW_STAND_IN": keeping.ARROW_STAND_IN,
