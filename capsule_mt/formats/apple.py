@@ -23,12 +23,13 @@ class StringsFile(TextCatalog):
     """A .strings file, written with the byte-order mark and the UTF of its `content`: UTF-8 or UTF-16.
 
     Args:
-        encoding: the encoding that the caller names; the file is written as UTF-8 if it is another one.
+        encoding: the encoding that the caller names. A file in another one than UTF-8 and UTF-16 is written as UTF-8,
+            and one in "utf-16", whose order of bytes its mark should state, with a mark.
     """
 
     def __init__(self, text: str, name: str, language: str | None, content: bytes, encoding: str | None) -> None:
         super().__init__(text, name, language)
-        self._encoding = encoding if encoding and codecs.lookup(encoding).name in MARKS else "utf-8"
+        self._encoding = encoding if encoding and codecs.lookup(encoding).name in (*MARKS, "utf-16") else "utf-8"
         self._mark = b""
         for marked_encoding, mark in MARKS.items():
             if content.startswith(mark):
