@@ -52,5 +52,6 @@ class CoverageOptions:
             raise ValueError(f"`weight` of coverage must be a finite number of at least 0, got {self.weight!r}")
         if not isinstance(self.support, bool):
             raise TypeError(f"`support` must be True or False, got {self.support!r}")
-        if self.retry_beams is not None and not (self.retry_beams >= 2 and self.retry_beams % 1 == 0):
+        is_whole = hasattr(type(self.retry_beams), "__index__")
+        if self.retry_beams is not None and not (is_whole and self.retry_beams >= 2):
             raise ValueError(f"`retry_beams` must be a whole number of at least 2, got {self.retry_beams!r}")

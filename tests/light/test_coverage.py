@@ -75,7 +75,7 @@ def test_options_that_are_refused():
     for name in ("threshold", "retry_beams", "weight"):
         with pytest.raises(TypeError, match=f"`{name}` must be a number, got '4'"):
             CoverageOptions(**{name: "4"})
-    for retry_beams in (1, 2.5, float("inf")):
+    for retry_beams in (1, 2.5, 4.0, float("inf")):
         with pytest.raises(ValueError, match=f"`retry_beams` must be a whole number of at least 2, got {retry_beams}"):
             CoverageOptions(threshold=0.5, retry_beams=retry_beams)
     for threshold in (-0.1, 80, float("nan")):
