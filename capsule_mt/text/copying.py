@@ -28,6 +28,7 @@ _PLACEHOLDER = (
     r"|[$#]\{[^{}\n]{0,120}\}|\[%.{0,200}?%\]"  # expressions of Java, JavaScript, Ruby; keys of Home Assistant
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
     r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
+    r"|\$t\([\w.:-]{1,80}\)"  # a nested key of i18next
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
     r"|(?<![^\t\n (\"'>])![a-z_]\w+"  # of Drupal
     rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXegr](?:(?!\w)|(?={UNIT}|[A-Z][a-z ]))|@)"
@@ -78,6 +79,9 @@ CODE = (
     r"(?<![^\W\d_])(?<!`)`[^`\n]+`(?!`)|(?<!`)`[^`\s]+`(?![\w`])|(?<!`)(?:```[^`\n]+```|``(?=\S)[^`\n]*(?<=\S)``)(?!`)"
     r"|(?<!\w)\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+"
     rf"|(?<![\w&])[#@]\w+|(?<!\w)[A-Za-z]:\\(?:\S|{_SPACE_OF_PATH})+|(?<!\S)(?:~|\.{{0,2}})/\S*\w|(?<!\w)\w*[A-Za-z]_\w+"
+    r"|(?<=\])\([^\s()<>]{0,80}[/.#][^\s()<>]{0,200}\)"  # the target of Markdown's "[link](docs/a.md)"
+    # the version of a package: "torch==2.1", "python>=3.10,<3.14"
+    r"|(?<![\w.-])[A-Za-z][\w.-]{0,64}[<>=!~]=\d(?:[\w.,<>=!~]*\w)?"
     r"|(?<![^\n])[ckm]?m[\xb2\xb3](?!\w)"
     # "a\u1d50", "10\u207f", "e\u2071\u02e3", but not ordinals and titles: "1\u02e2\u1d57", "2\u1d49", "M\u1d50\u1d49"
     rf"|(?<![^\W_])(?:[a-z]|[A-Z\d]+(?!\w{{2}}|[\u1d43\u1d49\u02b3\u1d52]))[{_RAISED}]+(?![a-z])"
@@ -95,8 +99,8 @@ NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}"
 # `NON_WORDS` matches only around these; without "10:30", "and/or" and "5 %", which are frequent
 NON_WORD_SIGNS = (  # each begins with one character, so that a search skips all others quickly
     rf"[{_RAISED}]|`"
-    r"|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|\xb2(?<=m.)|\xb3(?<=m.)|\.(?<=[wW]{3}.)|:(?=[A-Za-z_]|//)|!(?=[a-z_])"
-    r"|\$(?=[A-Za-z_])|%(?=[\w(<+#*@%-]|\.[\d*])|/(?<![^\s.~]/)"
+    r"|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|\]\(|=(?<=[>=!~]=)|\xb2(?<=m.)|\xb3(?<=m.)"
+    r"|\.(?<=[wW]{3}.)|:(?=[A-Za-z_]|//)|!(?=[a-z_])|\$(?=[A-Za-z_])|%(?=[\w(<+#*@%-]|\.[\d*])|/(?<![^\s.~]/)"
 )
 # most sentences: Latin, Greek and Cyrillic letters, and marks of which no number consists, and no item but "www."
 ORDINARY = re.compile("[A-Za-z\xc0-\u052f ,.;?'\"-]*")

@@ -19,7 +19,7 @@ _CLOSING = "\"'\u201d\u2019\xbb)\\]"
 _CLOSING_MARKS, _FINAL_MARKS = _CLOSING.replace("\\", ""), f"{_DOTS}!?"
 # several marks at the end of a sentence, in quotes or brackets, too; the lookbehinds find the beginning of the run
 MARKS_AT_END = (
-    rf"(?:(?<=[^\W_])(?:\u2026|[{_DOTS}]{{2,}})|(?<=[\w%{_CLOSING}])(?=[{_DOTS}]*[!?])[{_DOTS}!?]{{2,}})"
+    rf"(?:(?<=[^\W_]|[}}@])(?:\u2026|[{_DOTS}]{{2,}})|(?<=[\w%{_CLOSING}])(?=[{_DOTS}]*[!?])[{_DOTS}!?]{{2,}})"
     rf"(?=[{_CLOSING}]*\Z)"
 )
 MIN_WORDS = 4  # a shorter text without a full stop may be a label
