@@ -27,8 +27,8 @@ _PLACEHOLDER = (
     rf"|\{{\s*\w+\s*,\s*{_ARGUMENT_TYPE}(?!\w){_ICU_BODY}\}}"
     r"|[$#]\{[^{}\n]{0,120}\}|\[%.{0,200}?%\]"  # expressions of Java, JavaScript, Ruby; keys of Home Assistant
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
-    r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
-    r"|\$t\([\w.:-]{1,80}\)"  # a nested key of i18next
+    r"|\[\[[\w.]+\]\]|[%#]{2}\w+[%#]{2}|(?<![\w:/])@:[\w.]*\w"  # of Angular 1, mails and vue-i18n
+    r"|\$t\([\w.:-]+\)"  # a nested key of i18next
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
     r"|(?<![^\t\n (\"'>])![a-z_]\w+"  # of Drupal
     rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXegr](?:(?!\w)|(?={UNIT}|[A-Z][a-z ]))|@)"
@@ -79,7 +79,7 @@ CODE = (
     r"(?<![^\W\d_])(?<!`)`[^`\n]+`(?!`)|(?<!`)`[^`\s]+`(?![\w`])|(?<!`)(?:```[^`\n]+```|``(?=\S)[^`\n]*(?<=\S)``)(?!`)"
     r"|(?<!\w)\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+"
     rf"|(?<![\w&])[#@]\w+|(?<!\w)[A-Za-z]:\\(?:\S|{_SPACE_OF_PATH})+|(?<!\S)(?:~|\.{{0,2}})/\S*\w|(?<!\w)\w*[A-Za-z]_\w+"
-    r"|(?<=\])\([^\s()<>]{0,80}[/.#][^\s()<>]{0,200}\)"  # the target of Markdown's "[link](docs/a.md)"
+    r"|(?<=\])\([^\s()<>]{0,64}[/.#][^\s()<>]{0,120}\)"  # the target of Markdown's "[link](docs/a.md)"
     # the version of a package: "torch==2.1", "python>=3.10,<3.14"
     r"|(?<![\w.-])[A-Za-z][\w.-]{0,64}[<>=!~]=\d(?:[\w.,<>=!~]*\w)?"
     r"|(?<![^\n])[ckm]?m[\xb2\xb3](?!\w)"

@@ -67,13 +67,13 @@ PATTERNS["numerals"] = (
     + rf")(?![\w'\u2019]|[.,]\d|-\d\d(?![\d.,])|[ \xa0]?[{_CURRENCIES}]|[{_SPACES}]\d)"
 )
 # signs of notes after a word or a mark, or before a note: "word\xb9", "word*", "end.[2]", "ends(1)"; powers, as in
-# "m\xb2"; an author's remarks: "word [sic]", "word (!)"
+# "m\xb2"; an author's remarks: "word [sic]", "word (!)"; "<< Back", which vocabularies read as "< < Back"
 _LETTER, _AFTER_MARK = r"[^\W\d_]", "(?<=[.,;:!?)\"'\u201d\u2019\xbb%])"
 PATTERNS["signs"] = (
     rf"(?:(?<=[^\W_])|{_AFTER_MARK}|(?<!\S))[\xb9\xb2\xb3\u2070\u2074-\u207f]+(?![\u1d2c-\u1dbf])"
     rf"|(?:(?<={_LETTER}{{2}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\]|\([1-9]\d?\))+(?!\()|(?<={_LETTER}{{2}})\*{{1,3}}(?![\w*])"
     rf"|(?<={_LETTER} )\([1-9]\d?\)"
-    r"|(?<=[^\n])[\[(](?:sic|[!?]|\.\.\.|\u2026)[\])]"
+    r"|(?<=[^\n])[\[(](?:sic|[!?]|\.\.\.|\u2026)[\])]|(?<!\S)<<(?!\S)"
 )
 # a fast check: `signs` match only where one of these is, or "*", which `may_have_non_words` looks for
 IN_SIGNS = r"\((?:[1-9!?.\u2026]|sic)|[\[\xb9\xb2\xb3\u2070\u2074-\u207f]"
