@@ -191,7 +191,7 @@ function withNames(lowered, vocabulary, dotlessI) {
   const { words } = wordsOutsideItems(line);
   const margins = marginsOf(line, words, vocabulary, dotlessI);
   return withWords(line, words, (text, index) => {
-    if (!isLower(text) || !vocabulary.reads(text)) return text; // what it lacks is copied
+    if (!isLower(text) || !vocabulary.reads(text) || /^[a-hj-z]$/.test(text)) return text; // what it lacks is copied
     let form = margins[index] > NAME_MARGIN ? capitalised(text, dotlessI) : text;
     const hasLength = ABBREVIATION_LENGTHS.includes(lengthOf(text));
     if (hasLength && abbreviationMargin(text, vocabulary, dotlessI) > ABBREVIATION_MARGIN) form = inCapitals(text, dotlessI);

@@ -32,6 +32,7 @@ MAY_START = r"(?:\A|[.!?\u2026])[^\w\n]{0,50}[^\W\d_]"
 QUOTED_START = r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]"
 MIN_LOWERCASE_WORDS = 4  # a shorter line in lowercase may be a label
 FINAL_MARKS = ".!?\u2026"
+VARIABLE = "[a-hj-z]"  # "p implies q": a vocabulary has more capitals of these, but not of "i"
 MIN_TITLE_WORDS = 2  # not counting the first word of each sentence
 MAX_SHORT_WORD = 4  # letters of a word that may be lowercase in a headline
 MIN_CAPITAL_SHARE = 0.5  # of a headline's words
@@ -271,7 +272,7 @@ def _with_names(line: str, vocabulary: Vocabulary, dotless_i: bool) -> str:
     letters = list(line)
     for word, margin in zip(words, _margins(line, words, vocabulary, dotless_i), strict=True):
         text = word[0]
-        if not text.islower() or not vocabulary.reads(text):  # what it lacks is copied
+        if not text.islower() or not vocabulary.reads(text) or re.fullmatch(VARIABLE, text):  # what it lacks is copied
             continue
         form = text
         if margin > NAME_MARGIN:
