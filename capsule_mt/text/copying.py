@@ -100,7 +100,8 @@ NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}"
 NON_WORD_SIGNS = (  # each begins with one character, so that a search skips all others quickly
     rf"[{_RAISED}]|`"
     r"|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|\]\(|=(?<=[>=!~]=)|\xb2(?<=m.)|\xb3(?<=m.)"
-    r"|\.(?<=[wW]{3}.)|:(?=[A-Za-z_]|//)|!(?=[a-z_])|\$(?=[A-Za-z_])|%(?=[\w(<+#*@%-]|\.[\d*])|/(?<![^\s.~]/)"
+    r"|\.(?<=[wW]{3}.)|:(?=[A-Za-z_()|/-])|;(?=-?\))|!(?=[a-z_])"
+    r"|\$(?=[A-Za-z_])|%(?=[\w(<+#*@%-]|\.[\d*])|/(?<![^\s.~]/)"
 )
 # most sentences: Latin, Greek and Cyrillic letters, and marks of which no number consists, and no item but "www."
 ORDINARY = re.compile("[A-Za-z\xc0-\u052f ,.;?'\"-]*")

@@ -45,7 +45,8 @@ PATTERNS = {
     "breaks": BREAK,
     "code": CODE,
     # also in quotes or brackets; not only a joiner or a selector of a variant, which may stand between letters
-    "emoji": rf"(?![\u200d\ufe0f](?!\u20e3)){_EMOJI}|[(\"'\u201c\xab]{_EMOJI}[)\"'\u201d\xbb]",
+    "emoji": rf"(?![\u200d\ufe0f](?!\u20e3)){_EMOJI}|[(\"'\u201c\xab]{_EMOJI}[)\"'\u201d\xbb]"
+    r"|(?<!\S)(?:[:;]-?\)|:-?[(DP/|])(?!\w)",  # ":-)"
 }
 # Markdown's marks around words, which the model does not read; underscores inside words are code
 EMPHASIS_MARKS = (r"\*\*\*", r"\*\*", r"\*", "__", "_", "~~")
