@@ -3,13 +3,13 @@
 import { inSentenceCase, withoutEmphasis } from "./casing.js";
 import { lacksFullStop, markOf, withoutEnclosing } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./typography.js";
-import { BLOCK_BREAK, MAX_WORD, PATTERNS } from "./interface.js";
+import { BLOCK_BREAK, LOWERCASE, MAX_WORD, PATTERNS } from "./interface.js";
 import { ITEMS, itemsOf, TAGS, withItems, withoutCopiedEdges } from "./keeping.js";
 import { labelIn } from "./labels.js";
 import { masked, withNumbers } from "./masked.js";
 import { EXTENDS, unknownTokens } from "./normal.js";
 import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.js";
-import { firstOf, isAlphanumeric, isMark, isUpper, lastOf, runsOn, withSpace, wordsOf } from "./words.js";
+import { firstOf, isAlphanumeric, isLower, isMark, isUpper, lastOf, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
 const ONE_GROUP = new RegExp(PATTERNS.ONE_GROUP, "gu");
@@ -207,7 +207,7 @@ export class Segmenter {
       return Object.assign(piecePart, {
         isGlued: index === 0 && isGlued && piecePart.start === piece.start,
         ending: piecePart.text.endsWith(markOf(ending ?? "")) && piecePart.end === piece.end ? ending : null,
-        sourceCase,
+        sourceCase: sourceCase ?? (isLower(firstOf(piecePart.text)) ? LOWERCASE : undefined), // a model begins it with a capital
       });
     });
   }

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.messages import shown, warn, warn_once, with_unit
-from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case, without_emphasis
+from capsule_mt.text.casing import LANGUAGE_TOKEN, LOWERCASE, CasedText, in_sentence_case, without_emphasis
 from capsule_mt.text.copying import has_signed_numbers, without_copied_edges
 from capsule_mt.text.edges import label_in, lacks_full_stop, mark_of, marks_at_end, without_enclosing
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
@@ -354,7 +354,8 @@ class Segmenter(NamedTuple):
     def _around_items(self, piece: Piece, source: Masked) -> list[Piece]:
         pieces = [self._piece(part, self._encode(part.text, part.prefix)) for _, part in source.around_items()]
         for part in pieces:
-            part.case = piece.case
+            # a model begins each part with a capital
+            part.case = piece.case or (LOWERCASE if part.masked and part.masked.text[:1].islower() else None)
             has_ending = piece.ending is not None and part.text.endswith(mark_of(piece.ending))
             part.ending = piece.ending if has_ending and part.span.end == piece.span.end else None
             part.terms = [term for term in piece.terms if overlaps(term.span, [part.span])]

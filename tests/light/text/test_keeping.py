@@ -153,6 +153,11 @@ def test_a_sentence_is_cut_around_what_the_model_never_keeps():
     assert fake("see {x} at 12, and 12 go https://a.de/1") == "SEE {x} AT 12, AND 12 GO https://a.de/1"
 
 
+def test_a_part_around_items_begins_as_its_source_does():
+    fake = Fake(lambda source: re.sub(r"\S*[\d{]\S*|Tom|\b[A-Z]\w+", "", source).strip().capitalize().split())
+    assert fake("see {x} at home or {y}") == "see {x} at home or {y}"
+
+
 @pytest.mark.parametrize("change", ["{}WELCOME", "{0} {0}", "LONDRES"])
 def test_no_stand_in_is_printed(change):
     """A model that glues each name to a word, writes it twice, or translates it."""
