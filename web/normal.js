@@ -237,7 +237,7 @@ const wordAround = (source, start, end) => [
   /^[\p{L}\p{N}_]*/u.exec(source.slice(end, end + MAX_CACHED_LENGTH))[0],
 ];
 const inPlainForms = (text) => Array.from(text, (character) => PLAIN_FORMS.get(character) ?? character).join("");
-const plainRead = (text) => inPlainForms(text).normalize("NFKC"); // as tokenizers read a text that lack its signs
+const plainRead = (text) => inPlainForms(text).normalize("NFKC"); // as a tokenizer reads it whose vocabulary lacks its signs
 
 /** Return a translation with words such as "CO₂" as its source has them, if it copies their plain form: see normal.py. */
 export function withSourceCharacters(translation, source) {

@@ -55,7 +55,7 @@ def raise_if_stopped() -> None:
 
 @contextmanager
 def stoppable(seconds: float | None = None) -> Iterator["array[int]"]:
-    """Yield the flag that the engine looks at in this call; after `seconds`, it finishes with what it has."""
+    """Yield the flag that the engine reads during this call; after `seconds`, the engine finishes with what it has."""
     flag, stop = array("i", [GO_ON]), _current.get()
     timer = None if seconds is None else _finish_after(seconds, flag)
     if stop is not None:

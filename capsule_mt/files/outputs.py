@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-if TYPE_CHECKING:  # a start that writes to stdout does without
+if TYPE_CHECKING:  # importing it takes 4 ms, and a run that writes to stdout does not need it
     from pathlib import Path
 
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")

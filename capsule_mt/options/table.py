@@ -225,7 +225,7 @@ class SearchOptions(NamedTuple):
     max_time: float | None = DEFAULTS["max_time"]
 
 
-# the options that a decoder gets as they are; the others become limits and tokens: `search_options`
+# the options that a decoder gets as they are; the others become limits and tokens: `search_of`
 SEARCH_FIELDS = tuple(option for option in SEARCH_OPTIONS if option.name in SearchOptions._fields)
 
 

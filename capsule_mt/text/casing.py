@@ -23,7 +23,7 @@ LOWERCASE_START = "lowercase start"  # "the man is in London."
 # letters; combining marks, and invisible characters between letters, belong to the word
 _LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{ranges_of(INVISIBLE)}]*[^\W\d_])*[\u0300-\u036f]*"
 CASED_WORD = rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*"  # compiled at its first use
-# with the rest of a word that is divided at its end
+# a line; if a divided word ends it, with the next line
 LINE = r"(?:[^\n]+|(?<=[a-z\xdf-\xff][-\xad])\n(?=[a-z\xdf-\xff]))+"
 LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
 ENTITY_CHARACTER = "\ue001"  # stands for each character of an entity, such as "&nbsp;"

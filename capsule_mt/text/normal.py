@@ -405,7 +405,7 @@ def with_source_characters(translation: str, source: str) -> str:
 
 
 def _plain_read(text: str) -> str:
-    """Return a text as tokenizers read it that lack its signs."""
+    """Return a text as a tokenizer reads it whose vocabulary lacks its signs."""
     return unicodedata.normalize("NFKC", "".join(PLAIN_FORMS.get(character, character) for character in text))
 
 

@@ -41,7 +41,7 @@ class CoveragePlan(NamedTuple):
 class Plan(NamedTuple):
     """What one call does.
 
-    search: how it searches; of all beams, if their hypotheses are ranked by a weight.
+    search: how it searches. With a `weight`, it returns the hypotheses of all beams, which are then ranked.
     head: the layer and the head that align words, if the model has one.
     weight: rank the hypotheses of beam search by what they leave out, with this weight.
     scores_later: whether scores are computed when they are read, by a forced pass, and not by the search.

@@ -38,7 +38,7 @@ class Translator(Scorer, TextTranslator):
     """
 
     _loads_with: Mapping[str, Any] = {}  # options of `from_pretrained`, with which the reverse is loaded, too
-    # the plan of calls without options, after what it was made from
+    # what the plan of calls without options was made from, and this plan
     _default_plan: tuple[tuple[Any, ...], Plan] | None = None
 
     @classmethod
