@@ -176,7 +176,8 @@ function isTitle({ shadow, words }, vocabulary, dotlessI) {
 
 /** Return a line in lowercase with a capital at the beginning of each sentence. */
 function withSentenceStarts(line, { shadow }, rules) {
-  const firsts = splitSentences(withCapitalsAt(MAY_START, shadow, rules.dotless_i), rules).flatMap(([start, end]) => {
+  const candidate = withCapitalsAt(MAY_START, shadow, rules.dotless_i).replaceAll("\n", "-"); // inside a divided word
+  const firsts = splitSentences(candidate, rules).flatMap(([start, end]) => {
     const match = /[\p{L}\p{N}]/u.exec(shadow.slice(start, end));
     if (!match) return [];
     const first = start + match.index;

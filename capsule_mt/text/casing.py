@@ -255,7 +255,7 @@ def _with_sentence_starts(line: str, words: list[re.Match[str]], language: str |
     dotless_i = has_dotless_i(language)
     candidate = re.sub(MAY_START, lambda match: match[0][:-1] + capital(match[0][-1], dotless_i), outside_items)
     letters = list(line)
-    for start, end in split_sentences(candidate, language):
+    for start, end in split_sentences(candidate.replace("\n", "-"), language):  # inside a divided word
         first = next((offset for offset in range(start, end) if outside_items[offset].isalnum()), None)
         if first is not None:
             letters[first] = capital(letters[first], dotless_i)
