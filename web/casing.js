@@ -17,6 +17,7 @@ import { firstOf, isLower, isMark, isUpper, lastOf, WORDS } from "./words.js";
 export const [CAPITAL_BEGINS, CASED_WORD, LANGUAGE_TOKEN, LINE, MAY_START, QUOTED_START] = [
   PATTERNS.CAPITAL_BEGINS, PATTERNS.CASED_WORD, PATTERNS.LANGUAGE_TOKEN, PATTERNS.LINE, PATTERNS.MAY_START, PATTERNS.QUOTED_START,
 ].map((pattern) => new RegExp(pattern, "gu"));
+const VARIABLE = new RegExp(`^${PATTERNS.VARIABLE}$`);
 const ENTITY_CHARACTER = "\ue001"; // stands for each character of an entity
 const lengthOf = (text) => Array.from(text).length;
 
@@ -192,7 +193,7 @@ function withNames(lowered, vocabulary, dotlessI) {
   const { words } = wordsOutsideItems(line);
   const margins = marginsOf(line, words, vocabulary, dotlessI);
   return withWords(line, words, (text, index) => {
-    if (!isLower(text) || !vocabulary.reads(text) || /^[a-hj-z]$/.test(text)) return text; // what it lacks is copied
+    if (!isLower(text) || !vocabulary.reads(text) || VARIABLE.test(text)) return text; // what it lacks is copied
     let form = margins[index] > NAME_MARGIN ? capitalised(text, dotlessI) : text;
     const hasLength = ABBREVIATION_LENGTHS.includes(lengthOf(text));
     if (hasLength && abbreviationMargin(text, vocabulary, dotlessI) > ABBREVIATION_MARGIN) form = inCapitals(text, dotlessI);

@@ -16,6 +16,7 @@ const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
 const BARE_PLACEHOLDER = new RegExp(PATTERNS.BARE_PLACEHOLDERS, "u");
 const SEPARATOR = /[.,]/g;
 const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
+const TIME_OR_DATE = new RegExp(PATTERNS.TIME_OR_DATE, "gu");
 const PARTS_OF_DATE = new RegExp(PATTERNS.PARTS_OF_DATE, "uy");
 const YEAR = new RegExp(`^(?:${PATTERNS.YEAR})$`, "u");
 const CODE_MARKS = "[]<>=|/\\_*#-"; // commands and their options are copied
@@ -104,7 +105,7 @@ const numbersIn = (text) => numberMatches(text).map(([number]) => number);
 
 /** Join numbers that are the parts of a time or a date, as in "17:45" or "31/12/2026". */
 function joined(numbers, text) {
-  const whole = new Map(text.match(/(?<!\d)\d+(?:[.:/-]\d+){1,2}(?!\d)/g)?.map((number) => [number.split(/[.:/-]/).join(), number]));
+  const whole = new Map(text.match(TIME_OR_DATE)?.map((number) => [number.split(/[.:/-]/).join(), number]));
   const result = [];
   for (let index = 0; index < numbers.length;) {
     const length = [3, 2].find((count) => index + count <= numbers.length && whole.has(numbers.slice(index, index + count).join())) ?? 1;

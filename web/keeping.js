@@ -70,7 +70,7 @@ export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
       start += pattern.exec(sentence)?.[0].length ?? 0;
     }
   }
-  const leader = text.slice(Math.max(end - 8, 0), end).includes("...") ? LEADER.exec(text.slice(start, end)) : null;
+  const leader = LEADER.exec(text.slice(start, end));
   if (leader) end = start + leader.index;
   const characters = Array.from(text.slice(start, end));
   if (characters.at(-1) > "\u1fff" && EMOJI.test(characters.at(-1))) {

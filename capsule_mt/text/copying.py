@@ -170,7 +170,7 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
         for pattern in patterns if has_ordinals else (*patterns, NUMBERED):
             match = re.compile(pattern).match(text, start, end)
             start = match.end() if match else start
-    if "..." in text[max(end - 8, 0) : end] and (leader := re.search(LEADER, text[start:end])):
+    if "...." in text[start:end] and (leader := re.search(LEADER, text[start:end])):
         end = start + leader.start()
     if text[end - 1] > "\u1fff":  # emoji have higher code points
         emoji = re.compile(EMOJI)
