@@ -270,9 +270,7 @@ class Vocabulary:
             dash = " - " if is_in_word else "-"
             by_group = {"quote": '"', "escaped": match[0][-1], "dash": dash, "arrow": RIGHT_ARROW, "comma": ", "}
             forms[Span(*match.span())] = by_group.get(str(match.lastgroup), "")
-        if _may_have_further_sequences(source):
-            forms |= self._further_sequences(source)
-        return forms
+        return forms | self._further_sequences(source)
 
     def _further_sequences(self, source: str) -> dict[Span, str]:
         """Return the forms of `FURTHER_SEQUENCES` by their spans."""
