@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import write_output
 from capsule_mt.models.marian_yaml import read_vocabulary
 from capsule_mt.models.sentencepiece import SentencePieceEncoder, read_sentencepiece
 from tests.fixtures.marian_models import FOLDER
@@ -33,7 +35,10 @@ TRAINING = {
 
 
 class Judge:
-    """Marian, installed once in the folder `cache`, which also keeps what it has made."""
+    """Marian, installed once in the folder `cache`, which also keeps what it has made.
+
+    The processes of a run share the folder: what one makes, the others wait for.
+    """
 
     def __init__(self, cache: Path) -> None:
         self.cache = cache
@@ -42,14 +47,15 @@ class Judge:
     def _install(self) -> str:
         if platform.system() != "Linux" or platform.machine() != "x86_64":
             pytest.skip(f"pymarian {VERSION} is for Linux on x86-64")
-        environment = self.cache / f"pymarian-{VERSION}"
+        environment, installed = self.cache / f"pymarian-{VERSION}", self.cache / f"pymarian-{VERSION}.installed"
         python = environment / "bin" / "python"
-        if not (environment / "installed").exists():
-            venv.create(environment, with_pip=True, clear=True)
-            command = [str(python), "-m", "pip", "install", "-q", f"pymarian=={VERSION}"]
-            if subprocess.run(command, check=False).returncode:
-                pytest.skip(f"pip cannot install pymarian {VERSION} for Python {sys.version.split()[0]}")
-            (environment / "installed").touch()
+        with lock_output(installed, wait=True):
+            if not installed.exists():
+                venv.create(environment, with_pip=True, clear=True)
+                command = [str(python), "-m", "pip", "install", "-q", f"pymarian=={VERSION}"]
+                if subprocess.run(command, check=False).returncode:
+                    pytest.skip(f"pip cannot install pymarian {VERSION} for Python {sys.version.split()[0]}")
+                installed.touch()
         return str(python)
 
     def run(self, command: str, *arguments: object, stdin: Path | None = None) -> str:
@@ -64,10 +70,15 @@ class Judge:
     def train(self, name: str) -> Path:
         """Return the folder of a trained variant, with its vocabularies."""
         options, vocabularies = options_of(name)
-        folder, description = self.cache / name, json.dumps([options, vocabularies, TRAINING])
-        described = folder / "options.json"
-        if described.exists() and described.read_text() == description:
-            return folder
+        described, description = self.cache / f"{name}.json", json.dumps([options, vocabularies, TRAINING])
+        folder = self.cache / name
+        with lock_output(described, wait=True):
+            if not (described.exists() and described.read_text() == description):
+                self._train(folder, options, vocabularies)
+                described.write_text(description)
+        return folder
+
+    def _train(self, folder: Path, options: dict[str, str], vocabularies: list[str]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for vocabulary in set(vocabularies):
@@ -83,8 +94,6 @@ class Judge:
         self.run("train", "-t", *texts, "-v", *paths, "-m", folder / "model.npz", *arguments)
         for leftover in folder.glob("model.npz.*"):
             leftover.unlink()
-        described.write_text(description)
-        return folder
 
     def scores(self, folder: Path, model: Path, vocabularies: list[str], text: str = "test") -> list[list[float]]:
         """Return the log-probabilities of the words of all pairs of a text of the fixtures."""
@@ -137,7 +146,7 @@ def write_text(folder: Path, name: str, side: str, vocabulary: str) -> Path:
         return source
     encoder, cut = SentencePieceEncoder(read_sentencepiece(str(FOLDER / "joint.spm"))), folder / f"{name}.{side}"
     lines = source.read_text("utf-8").splitlines()
-    cut.write_text("".join(" ".join(encoder.encode(line)[0]) + "\n" for line in lines), "utf-8")
+    write_output(cut, "".join(" ".join(encoder.encode(line)[0]) + "\n" for line in lines))
     return cut
 
 

@@ -9,6 +9,7 @@ from capsule_mt.catalog.mozilla import read_registry
 from capsule_mt.catalog.store import model_folder
 from capsule_mt.commands import convert, models
 from capsule_mt.engine.search import Readings
+from capsule_mt.files.lock import lock_output
 from tests.fixtures.marian_models import PRINTED_STEP, SOURCES, TARGETS
 from tests.light.catalog.conftest import Registry
 from tests.marian.judge import Judge
@@ -31,8 +32,9 @@ def binary(judge: Judge, variant: str, gemm: str) -> Path:
     """Return the `.bin` that Marian makes of a variant."""
     folder = judge.train(variant)
     file = folder / f"{gemm}.bin"
-    if not file.exists():
-        judge.run("convert", "-f", folder / "model.npz", "-t", file, "--gemm-type", gemm)
+    with lock_output(file, wait=True):
+        if not file.exists():
+            judge.run("convert", "-f", folder / "model.npz", "-t", file, "--gemm-type", gemm)
     return file
 
 
