@@ -120,7 +120,7 @@ class Translator(Scorer, TextTranslator):
         """Resolve the options of a call; the plan of calls without options is kept until the model changes."""
         if options != TranslationOptions():
             return self._plan(self.completed(options))
-        basis = self.loaded, dict(self.loaded.generation), self.languages
+        basis = self.loaded, repr(self.loaded.generation), self.languages  # its lists may change in place, too
         if self._default_plan is None or self._default_plan[0] != basis:
             self._default_plan = basis, self._plan(self.completed(options))
         return self._default_plan[1]

@@ -360,7 +360,7 @@ def test_the_checkpoints_settings_and_the_calls():
 
 def test_what_a_call_without_options_does_follows_the_translator():
     """Its plan is kept only while nothing that it was made from has changed."""
-    generation = {"num_beams": 2}
+    generation = {"num_beams": 2, "bad_words_ids": [[7]]}
     translate = translator(generation=generation)
     plan = translate.plan(TranslationOptions())
     assert translate.plan(TranslationOptions()) is plan
@@ -371,6 +371,8 @@ def test_what_a_call_without_options_does_follows_the_translator():
     assert translate.plan(TranslationOptions()).head == (0, 0)
     generation["num_beams"] = 5
     assert translate.plan(TranslationOptions()).search.options.num_beams == 5
+    generation["bad_words_ids"].append([8])
+    assert translate.plan(TranslationOptions()).search.options.suppress_tokens == [7, 8]
     translate.loaded = translate.loaded._replace(longest_source=7)
     assert translate.plan(TranslationOptions()).segmenter.limit == 7
 
