@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
 BREAKS = re.compile(r"[\t\r\n]+")  # characters that a cell of .tsv cannot hold
+QUOTED = re.compile(r'"[^"]*"')
+FIRST_ROW = re.compile(r'(?:"[^"]*"|[^\n])*')  # a quoted cell may contain line breaks
 DELIMITERS = ",;\t|"
 MAX_SHOWN = 200  # characters of names in an error
 
@@ -22,8 +24,9 @@ class TableFile:
         self._is_csv, self._has_final_break = is_csv, text.endswith("\n")
         self._delimiter, self._quotes_all = "\t", False
         if is_csv:
-            first = text.partition("\n")[0]
-            self._delimiter = max(DELIMITERS, key=first.count)
+            row = FIRST_ROW.match(text)
+            unquoted = QUOTED.sub("", row[0]) if row else ""  # a quoted cell can contain any delimiter
+            self._delimiter = max(DELIMITERS, key=unquoted.count)
             try:
                 self._rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
             except csv.Error as error:

@@ -659,3 +659,8 @@ def test_a_file_keeps_what_its_format_and_the_options_keep():
 
 def test_a_translator_without_a_language_leaves_that_of_a_file():
     assert translate_file(b'<html lang="en"><p>one two', "html", translator()) == b'<html lang="en"><p>one two'
+
+
+def test_the_delimiter_of_a_csv_is_counted_outside_quotes() -> None:
+    for row, cell in (('"a, b, c";n', "a, b, c"), ('"a,\nb, c";n', "a,\nb, c"), ('5" disk;n', '5" disk')):
+        assert [unit.text for unit in parse(f"{row}\n".encode(), "csv", column="1").units] == [cell]
