@@ -24,8 +24,8 @@ class TableFile:
         self._is_csv, self._has_final_break = is_csv, text.endswith("\n")
         self._delimiter, self._quotes_all = "\t", False
         if is_csv:
-            row = FIRST_ROW.match(text)
-            unquoted = QUOTED.sub("", row[0]) if row else ""  # a quoted cell can contain any delimiter
+            first_match = FIRST_ROW.match(text)
+            unquoted = QUOTED.sub("", first_match[0]) if first_match else ""  # a quoted cell can contain any delimiter
             self._delimiter = max(DELIMITERS, key=unquoted.count)
             try:
                 self._rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
