@@ -3,7 +3,7 @@
 // It follows text/casing.py and text/capitals.py. A letter replaces a letter, so the user's offsets stay valid. `dotlessI`: the
 // language has the letter ı, the small form of I, as Turkish does.
 
-import { ENTITY, withoutEntities } from "./entities.js";
+import { ENTITY } from "./entities.js";
 import {
   ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, HEADLINE, LOG_RANK_OF_UNKNOWN, MAX_FROM_NEIGHBOUR, MAX_MARGIN_OF_WORDS, MAX_SHORT_WORD,
   EMPHASIS_TAGS, FINAL_MARKS, MAX_MARGIN_OF_EMPHASIS, MIN_CAPITALS, MIN_CAPITAL_SHARE, MIN_EMPHASISED_UNKNOWN,
@@ -138,7 +138,7 @@ function lineInSentenceCase(line, vocabulary, rules) {
 /** Return a line with a digit for each character of its items, and the words outside items, entities and language tokens. */
 function wordsOutsideItems(line) {
   const blank = (token) => " ".repeat(token.length);
-  let shadow = withoutEntities(line) === line ? line : line.replace(ENTITY, (entity) => ENTITY_CHARACTER.repeat(entity.length));
+  let shadow = line.replace(ENTITY, (entity) => ENTITY_CHARACTER.repeat(entity.length));
   if (mayHaveNonWords(shadow)) shadow = withoutItems(shadow, "0").replace(LANGUAGE_TOKEN, blank);
   const words = Array.from(shadow.matchAll(CASED_WORD), ({ 0: text, index }) => ({ text, start: index, end: index + text.length }))
     // in "&aacute;gua", "gua" is not a word

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from capsule_mt.text.capitals import capital, has_dotless_i, lowered, raised, with_capitals, without_capitals
 from capsule_mt.text.copying import may_have_non_words
-from capsule_mt.text.entities import ENTITY, has_entities
+from capsule_mt.text.entities import ENTITY
 from capsule_mt.text.keeping import COPIED_KINDS, EMPHASIS_TAGS, Item, parts_of
 from capsule_mt.text.normal import INVISIBLE, LOG_RANK_OF_UNKNOWN, Vocabulary, ranges_of
 from capsule_mt.text.sentences import Span, split_sentences
@@ -190,9 +190,7 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
 
 def _words_outside_items(line: str) -> list[re.Match[str]]:
     """Return the words outside copied items and language tokens; the offsets of the matches are those of the line."""
-    shadow = line
-    if has_entities(line):
-        shadow = ENTITY.sub(lambda match: ENTITY_CHARACTER * len(match[0]), line)
+    shadow = ENTITY.sub(lambda match: ENTITY_CHARACTER * len(match[0]), line) if "&" in line else line
     if may_have_non_words(shadow):
         parts = parts_of(shadow, COPIED_KINDS)
         # a digit for each character of an item, as if it were a word without letters
