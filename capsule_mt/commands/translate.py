@@ -4,7 +4,7 @@
     echo "Good morning." | capsule-mt translate en-pt                  # a model by name: `capsule-mt models --help`
     capsule-mt translate en-pt Good morning                            # the words after the model are the text
     capsule-mt translate MODEL --int8 --input text.en --output text.de --num-beams 4
-    capsule-mt translate MODEL --input text.en --output text.de --n-best 5          # number ||| text ||| score
+    capsule-mt translate MODEL --input text.en --output text.de --n-best 5 --num-beams 5  # number ||| text ||| score
     capsule-mt translate MODEL --input text.en --output text.de --coverage text.coverage.tsv
     capsule-mt translate MODEL film.srt --output film.de.srt --coverage film.tsv       # cues to check
     RANK=5 WORLD_SIZE=40 capsule-mt translate MODEL --input text.en --output text.de   # the sixth of 40 jobs
