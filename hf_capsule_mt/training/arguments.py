@@ -55,6 +55,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 "target tokens in a step"
             )
         _check_loggers(self.report_to)
+        if self.greater_is_better and str(self.metric_for_best_model).endswith("loss"):
+            raise ValueError(
+                f"`greater_is_better` must be false for the `metric_for_best_model` {self.metric_for_best_model!r}: "
+                "the checkpoint with the largest loss is the worst"
+            )
         if self.average_last < 0:
             raise ValueError(f"`average_last` must not be negative, got {self.average_last}")
         if self.early_stopping_patience is not None and self.eval_strategy == "no":

@@ -35,6 +35,8 @@ def read_values(
         keys: the keys that a recipe may have.
         ancestors: the recipes that are based on this one.
     """
+    if not isinstance(recipe, (str, Path)):
+        raise TypeError(f"a recipe must be a name or a YAML file, got {recipe!r}")
     if isinstance(recipe, Path) or recipe.endswith((".yaml", ".yml")):
         path = (folder / recipe).resolve()
         if not path.is_file():

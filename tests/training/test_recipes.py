@@ -167,6 +167,18 @@ def test_rules_between_fields_wait_for_the_checkpoint_that_fills_in_the_others(t
         load_recipe(write(tmp_path, model=model))
 
 
+def test_a_recipe_that_is_neither_a_name_nor_a_file():
+    with pytest.raises(TypeError, match="a recipe must be a name or a YAML file, got None"):
+        load_recipe(None)
+
+
+def test_a_loss_is_not_maximised(tmp_path):
+    recipe = load_recipe("tatoeba/gdr", {"metric_for_best_model": "nll_loss"})  # the base is for BLEU
+    chosen = {key: recipe.training[key] for key in ("metric_for_best_model", "greater_is_better")}
+    with pytest.raises(ValueError, match=r"`greater_is_better` must be false for .* 'nll_loss'"):
+        TranslationTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **chosen)
+
+
 def test_a_missing_recipe_is_one_sentence(tmp_path):
     for recipe in (tmp_path / "missing.yaml", write(tmp_path, base="missing.yaml")):
         with pytest.raises(ValueError, match=r"missing\.yaml: no such file; `capsule-mt recipes` lists"):
