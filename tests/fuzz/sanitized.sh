@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Try hostile inputs on an engine that is built with sanitizers; then build it as it was.
+# Try hostile inputs on an engine that is built with sanitizers; then build it as it was,
+# which needs ziglang.
 #
 #     tests/fuzz/sanitized.sh --seconds 3600 --seed 7   # addresses and undefined behaviour
 #     tests/fuzz/sanitized.sh pairs                     # every pair of options

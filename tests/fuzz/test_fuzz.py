@@ -46,7 +46,7 @@ def test_every_pair_of_options(model):
 
 @pytest.mark.slow
 def test_the_same_cases_on_every_machine(tmp_path):
-    """Other seeds are for the weekly job: here, a new find would depend on the machine's speed or on luck."""
+    """Other seeds are for the nightly workflow: here, a new find would depend on the machine's speed or on luck."""
     command = [sys.executable, "-m", "tests.fuzz.run", "--cases", str(NUM_CASES), "--keep", str(tmp_path)]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     reports = {path.name: path.read_text() for path in tmp_path.iterdir()}

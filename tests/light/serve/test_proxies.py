@@ -29,10 +29,13 @@ def example(first_words):
     return re.search(rf"```\n({re.escape(first_words)}.*?)```", PAGE.read_text(), re.DOTALL)[1]
 
 
+@pytest.fixture
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """A port for a proxy, bound until the test ends: so the system gives it to no other test."""
+    with socket.socket() as reservation:
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as nginx and Caddy do, which share it
+        reservation.bind(("127.0.0.1", 0))
+        yield reservation.getsockname()[1]
 
 
 def nginx(folder, port, server):
@@ -108,12 +111,12 @@ def proxy(request):
 
 
 @pytest.mark.slow
-def test_the_examples_of_the_page(proxy, serve, tmp_path):
+def test_the_examples_of_the_page(proxy, free_port, serve, tmp_path):
     """They forward requests with the client's address and the host name, and refuse long ones."""
     _, server = serve("--hosts", HOST, "--proxies", "127.0.0.1", "--req-limit", "3", "--read-seconds", "2")
     folder = tmp_path / "proxy"
     folder.mkdir()
-    with running(*proxy(folder, free_port(), server.removeprefix("http://"))) as client:
+    with running(*proxy(folder, free_port, server.removeprefix("http://"))) as client:
         assert client.post("/translate", json=REQUEST).status_code == 200
         assert status_of_long_request(client) in (413, 502)  # Caddy 2.6 answers 502
         response = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": "10.0.0.1"})
@@ -127,13 +130,13 @@ def test_the_examples_of_the_page(proxy, serve, tmp_path):
 
 
 @pytest.mark.slow
-def test_files_and_keys_through_the_examples_of_the_page(proxy, serve, tmp_path):
+def test_files_and_keys_through_the_examples_of_the_page(proxy, free_port, serve, tmp_path):
     """A file's link has the proxy's address, large files are refused, and wrong keys count against their client."""
     folder, keys = tmp_path / "proxy", tmp_path / "keys"
     folder.mkdir()
     keys.write_text("right")
     _, server = serve("--hosts", HOST, "--proxies", "127.0.0.1", "--api-keys", str(keys))
-    command, address = proxy(folder, free_port(), server.removeprefix("http://"))
+    command, address = proxy(folder, free_port, server.removeprefix("http://"))
     with running(command, address) as client, client_at(address, "127.0.0.2") as stranger:
 
         def upload(content):
