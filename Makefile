@@ -4,7 +4,7 @@
 # test-all   the rest: the wheels with the newest of all, what takes longer, older processors, the lowest versions
 # docs       build the site into build/site, and check its links
 # check      lint, format, types, names that say something, and whether the installed versions fit each other
-# clean      remove what these made
+# clean      remove the virtual environments, build, dist and the caches of the tools
 #
 # On a machine with only Python, make and git. PYTHON=python3.12 make test picks another Python.
 
