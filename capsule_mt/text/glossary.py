@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from capsule_mt.messages import check_path
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import is_mark, target_words, with_space
+from capsule_mt.text.words import CJK, is_mark, runs_on, target_words
 
 WORD = re.compile(r"\w+")
 SEPARATORS = re.compile(r"[\s\-\u2010\u2011]+")
@@ -115,7 +115,8 @@ def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
 @cache
 def _pattern_of(target: str) -> re.Pattern[str]:
     """Return a pattern for a term in a translation, with any ending."""
-    return re.compile(rf"(?<!\w){SEPARATOR.join(map(re.escape, SEPARATORS.split(target)))}", re.IGNORECASE)
+    start = "" if re.match(CJK, target) else r"(?<!\w)"  # Chinese and Japanese have no spaces between words
+    return re.compile(f"{start}{SEPARATOR.join(map(re.escape, SEPARATORS.split(target)))}", re.IGNORECASE)
 
 
 def prefixes_with_term(
@@ -185,4 +186,5 @@ def with_term(prefix: str, term: str, *, is_capitalized: bool = True) -> str:
     term = term.removesuffix(STEM)
     if not prefix.strip():
         return term[:1].upper() + term[1:] if is_capitalized else term
-    return with_space(prefix.rstrip() + " ", term) if prefix[-1:].isspace() or prefix[-1:].isalnum() else prefix + term
+    ends_in_word = prefix[-1:].isspace() or prefix[-1:].isalnum()
+    return f"{prefix.rstrip()} {term}" if ends_in_word and not runs_on(prefix, term) else prefix + term

@@ -63,11 +63,18 @@ def test_a_glossary_of_another_type_is_named():
         glossary_of("")
 
 
+def test_terms_in_a_script_without_spaces():
+    terms = Glossary({"machine": "机器"}).find("A machine.")
+    assert missing_terms(terms, "我喜欢机器。") == []
+    assert with_term("我喜欢", "机器") == "我喜欢机器"
+
+
 def test_a_term_after_the_beginning_of_a_translation():
     assert with_term("The old ", "hat*") == "The old hat"
     assert with_term("", "hat") == "Hat"
     assert with_term("", "hat", is_capitalized=False) == "hat"
     assert with_term("(", "hat") == "(hat"
+    assert with_term("The", "hat") == "The hat"
     assert [next_word(text) for text in (" buys a hat.", ".", "")] == [" buys", ".", ""]
 
 
