@@ -79,15 +79,15 @@ def check_translations(folder: str, model: LoadedModel) -> None:
 
 
 def translate_probes(model: LoadedModel) -> dict[str, str]:
-    """Return the greedy translation of each probe; an empty text for one that does not end."""
+    """Return the greedy translation of each probe; an empty text for one that does not end, or has no hypothesis."""
     sources = [model.tokenizer.encode(probe).ids for probe in PROBES]
     options = SearchOptions(
         limits=[3 * len(ids) + 5 for ids in sources], suppress_tokens=model.generation.get("suppress_tokens") or []
     )
     translations = {}
     for probe, hypotheses in zip(PROBES, model.decoder.translate(sources, options), strict=True):
-        *ids, last = hypotheses[0].ids
-        translations[probe] = model.tokenizer.decode(ids) if last == model.end else ""
+        ids = list(hypotheses[0].ids) if hypotheses else []  # the engine returns none for logits that are not finite
+        translations[probe] = model.tokenizer.decode(ids[:-1]) if ids[-1:] == [model.end] else ""
     return translations
 
 

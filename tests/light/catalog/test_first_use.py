@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,6 +97,12 @@ def test_a_student_with_random_weights_is_refused(registry, tmp_path):
     with pytest.raises(CheckpointError, match="en-cs: does not translate, so its files are damaged or read wrongly"):
         load("en-cs")
     Translator.from_pretrained(shutil.copytree(resolve("en-cs"), tmp_path / "copy", ignore=lambda *_: [FACTS_FILE]))
+
+
+def test_probes_without_a_hypothesis_have_an_empty_translation():
+    model = Translator.from_pretrained(RELEASED).loaded
+    decoder = SimpleNamespace(translate=lambda sources, options: [[] for _ in sources])  # logits that are not finite
+    assert first_use.translate_probes(model._replace(decoder=decoder)) == dict.fromkeys(PROBES, "")
 
 
 def test_digits_count_in_any_script():
