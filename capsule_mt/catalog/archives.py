@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from capsule_mt.catalog.entries import CatalogError, cache_folder
@@ -32,7 +33,7 @@ def unpacked(file: str | os.PathLike[str]) -> Path:
             if not folder.is_dir():
                 _unpack(archive, members, folder)
             return folder
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
         raise CatalogError(f"{file}: is not a `.zip`, or it is damaged ({error})") from None
 
 

@@ -61,6 +61,13 @@ def test_what_is_not_an_archive_of_a_model(tmp_path, monkeypatch):
     file.write_bytes(file.read_bytes().replace(b"x" * 1000, b"y" * 1000))
     with pytest.raises(CatalogError, match="is damaged"):
         load(file)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.npz", "x" * 1000)
+    content = file.read_bytes()
+    start = 30 + len("model.npz")  # of the deflated bytes; \xff begins a block of an unknown type
+    file.write_bytes(content[:start] + b"\xff" + content[start + 1 :])
+    with pytest.raises(CatalogError, match="is damaged"):
+        load(file)
     assert not list((tmp_path / "cache" / "archives").iterdir())
 
 
