@@ -31,7 +31,7 @@ class Keys:
         """Read a file with one key a line, optionally followed by its requests a minute; `#` starts a comment."""
         limits: dict[bytes, int | None] = {}
         try:
-            lines = Path(file).read_text(encoding="utf-8").split("\n")
+            lines = Path(file).read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ValueError(

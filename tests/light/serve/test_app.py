@@ -650,7 +650,7 @@ def test_a_client_loses_its_own_oldest_file(monkeypatch):
 
 def test_keys_with_limits_of_their_own(make_client, tmp_path):
     file = tmp_path / "keys"
-    file.write_text("# a key, and its requests a minute\nfast\nslow 1  # Bob\nthree 3\n")
+    file.write_text("fast\n# a key, and its requests a minute\nslow 1  # Bob\nthree 3\n", encoding="utf-8-sig")
     client = make_client(Limits(keys=Keys.load(file), requests_a_minute=2))
     for key, accepted in (("fast", 2), ("slow", 1), ("three", 3)):
         for _ in range(accepted):
