@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, is_archive, is_offline, pair_named
@@ -87,6 +87,20 @@ def folders_of(model: str) -> list[str]:
     from capsule_mt.catalog.store import downloaded_folders
 
     return downloaded_folders(model) or [model]
+
+
+def digests_of(models: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the digests of what a command loads by `add_model`: the models, the shortlist and the reverse model."""
+    from capsule_mt.files.digests import checkpoint_digests, file_digest  # late: only a run that resumes needs them
+
+    digests: dict[str, Any] = {
+        "models": [checkpoint_digests(folder) for name in models for folder in folders_of(name)]
+    }
+    if arguments.shortlist:  # True: a file of the model
+        digests["shortlist"] = arguments.shortlist is True or file_digest(arguments.shortlist)
+    if arguments.reverse is not None:
+        digests["reverse"] = [checkpoint_digests(folder) for folder in folders_of(arguments.reverse)]
+    return digests
 
 
 def load_translator(

@@ -26,13 +26,12 @@ from typing import Any
 from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.files import REPORT_SUFFIXES
-from capsule_mt.commands.loading import add_model, folders_of, load_translator
+from capsule_mt.commands.loading import add_model, digests_of, load_translator
 from capsule_mt.commands.reports import NO_UNRELATED_ALARM, Row, finite, report_header, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.problems import problems_in
-from capsule_mt.files.digests import checkpoint_digests
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS, PROBE, Failure
 from capsule_mt.files.lines import RowMaker, coverage_record
 from capsule_mt.files.lock import lock_output
@@ -190,7 +189,7 @@ def main() -> int:
                 *("int8", "backend", "dtype", "src_lang", "tgt_lang"),
             )
             settings = {"version": __version__, **{name: getattr(arguments, name) for name in names}}
-            settings["model"] = [checkpoint_digests(folder) for folder in folders_of(arguments.model)]
+            settings |= digests_of([arguments.model], arguments)
             output = WindowedOutput([arguments.output], settings, arguments.restart)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))

@@ -58,7 +58,7 @@ from capsule_mt.commands.files import (
     report_count,
     take_input,
 )
-from capsule_mt.commands.loading import add_model, folders_of, load_translator
+from capsule_mt.commands.loading import add_model, digests_of, load_translator
 from capsule_mt.coverage.names import MARKS, METHODS
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.files.lines import RowMaker
@@ -454,16 +454,11 @@ def settings_of(
     arguments: argparse.Namespace, options: TranslationOptions, output_format: OutputFormat
 ) -> dict[str, Any]:
     """Return everything but the text that the output depends on: a run resumes only if all of it is equal."""
-    from capsule_mt.files.digests import checkpoint_digests, file_digest
+    from capsule_mt.files.digests import file_digest
 
-    folders = [folder for model in arguments.model for folder in folders_of(model)]
-    digests: dict[str, Any] = {"models": [checkpoint_digests(folder) for folder in folders]}
-    if arguments.shortlist:  # True: a file of the model
-        digests["shortlist"] = arguments.shortlist is True or file_digest(arguments.shortlist)
+    digests = digests_of(arguments.model, arguments)
     if arguments.glossary is not None:
         digests["glossary"] = file_digest(arguments.glossary)
-    if arguments.reverse is not None:
-        digests["reverse"] = [checkpoint_digests(folder) for folder in folders_of(arguments.reverse)]
     names = (
         *("dtype", "int8", "backend", "window", "batch_tokens", "no_split", "no_copy", "copy_foreign", "keep"),
         *("format", "column", "flag_all", "encoding", "src_lang", "tgt_lang"),

@@ -970,18 +970,24 @@ def test_a_pair_that_fails_costs_no_other(run_score, monkeypatch, tmp_path):
         run_score(*FILES, "--output", "strict.tsv", "--strict")
 
 
-def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
+def test_an_interrupted_scoring_resumes(run_score, word_for_word, monkeypatch, tmp_path):
     def stop(self, **options):
         raise KeyboardInterrupt
 
     rows = run_score()[1]
+    Shortlist.of_translations({}, range(43), (43, 43)).save(tmp_path / "list")
     arguments = (*FILES, "--output", "scores.tsv", "--window", 2)
     with monkeypatch.context() as patched:
         patched.setattr(WindowedOutput, "finish", stop)
         with pytest.raises(KeyboardInterrupt):
             run_score(*arguments)
-    with pytest.raises(ValueError, match=r"\(coverage: None then, 'auto' now\); `--restart` discards it"):
-        run_score(*arguments, "--coverage")
+    for options, named in (
+        (("--coverage",), "coverage: None then, 'auto' now"),
+        (("--shortlist", "list"), "shortlist: None then, .* now"),
+        (("--reverse", word_for_word), "reverse: None then, .* now"),
+    ):
+        with pytest.raises(ValueError, match=rf"\({named}\); `--restart` discards it"):
+            run_score(*arguments, *options)
     with monkeypatch.context() as patched:
         patched.delattr(Scorer, "score")  # everything is there
         run_score(*arguments)
