@@ -15,7 +15,7 @@ from capsule_mt.files.binary import REFUSED_SUFFIXES, refusal_of
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line, pharaoh
 from capsule_mt.files.progress import write_line
-from capsule_mt.files.reading import open_text
+from capsule_mt.files.reading import open_text, read_bytes
 from capsule_mt.formats.reading import (
     FLAGGING_FORMATS,
     FORMATS,
@@ -239,8 +239,7 @@ def read_file(arguments: argparse.Namespace) -> Parsed | None:
     if arguments.input is None:
         content = sys.stdin.buffer.read()  # left open: the progress line asks whether it is a terminal
     else:
-        with open_text(arguments.input) as stream:
-            content = stream.read()
+        content = read_bytes(arguments.input)
     return parse_apart(
         content,
         arguments.format,

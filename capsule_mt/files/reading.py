@@ -52,12 +52,16 @@ def decode_lines(
                 reason = f"{error.reason} at byte {error.start}"
                 raise ValueError(f"{name}, line {line_number}: not UTF-8 ({reason}){encoding_hint(text)}") from None
     except Exception as error:
-        import gzip
-        import zlib
-
-        if not isinstance(error, (EOFError, gzip.BadGzipFile, zlib.error)):
+        if not _is_of_damaged_gzip(error):
             raise
         raise ValueError(f"{name}, after line {line_number}: the gzip file is damaged ({error})") from None
+
+
+def _is_of_damaged_gzip(error: Exception) -> bool:
+    import gzip  # late: this is an error
+    import zlib
+
+    return isinstance(error, (EOFError, gzip.BadGzipFile, zlib.error))
 
 
 class LiveLines:
@@ -113,6 +117,10 @@ def _decode_by_wrapper(stream: BinaryIO, name: str | os.PathLike[str], encoding:
     except UnicodeError as error:
         reason = getattr(error, "reason", error)
         raise ValueError(f"{name}, after line {line_number}: not {encoding} ({reason})") from None
+    except Exception as error:
+        if not _is_of_damaged_gzip(error):
+            raise
+        raise ValueError(f"{name}, after line {line_number}: the gzip file is damaged ({error})") from None
 
 
 def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
@@ -150,6 +158,17 @@ def open_text(path: str | os.PathLike[str]) -> BinaryIO:
     import gzip
 
     return cast(BinaryIO, gzip.open(path, "rb"))
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file, unpacked if its name ends in .gz."""
+    with open_text(path) as stream:
+        try:
+            return stream.read()
+        except Exception as error:
+            if not _is_of_damaged_gzip(error):
+                raise
+            raise ValueError(f"{path}: the gzip file is damaged ({error})") from None
 
 
 def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:

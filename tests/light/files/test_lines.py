@@ -6,7 +6,7 @@ import io
 import pytest
 
 from capsule_mt.files.line_failures import PROBE, Failure, translate_lines
-from capsule_mt.files.reading import decode_lines, read_lines, read_parallel
+from capsule_mt.files.reading import decode_lines, read_bytes, read_lines, read_parallel
 
 
 def written(file, content):
@@ -46,6 +46,14 @@ def test_a_file_cut_off_is_an_error_and_not_a_shorter_file(tmp_path):
         (tmp_path / "text.gz").write_bytes(damaged)
         with pytest.raises(ValueError, match=r"text\.gz, after line \d+: the gzip file is damaged \(.+\)"):
             read_lines(tmp_path / "text.gz")
+        if damaged:
+            with (
+                gzip.open(tmp_path / "text.gz") as stream,
+                pytest.raises(ValueError, match=r"the gzip file is damaged"),
+            ):
+                list(decode_lines(stream, "text.gz", "cp1252"))
+        with pytest.raises(ValueError, match=r"text\.gz.*: the gzip file is damaged \(.+\)"):
+            read_bytes(tmp_path / "text.gz")
 
 
 def test_parallel_files_must_be_as_long_as_each_other(tmp_path):
