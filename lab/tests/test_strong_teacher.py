@@ -17,6 +17,7 @@ def test_marian_has_as_many_parameters_as_capsnmt():
     assert marian == pytest.approx(capsules, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_what_is_trained_is_scored_beside_the_teacher_and_timed(text_folder, monkeypatch):
     save_tiny_checkpoint(Path("student"), decoder_self="ssru", marian_positions=True)
     title, model, rate = ARMS["capsules"]

@@ -50,12 +50,15 @@ def test_a_head_has_some_time_to_arrive(serve_fake):
             await reader.read()  # closed
         return answer, status_line
 
-    head, answer = asyncio.run(slow())
+    async def all_at_once():
+        later_halves = ({"data_before": HEAD}, {"data_after": HEAD}, {"data_before": HEAD[:9], "data_after": HEAD[9:]})
+        return await asyncio.gather(slow(), *(slow_after_an_answer(**halves) for halves in later_halves))
+
+    (head, answer), *answers = asyncio.run(all_at_once())
     assert (head.split()[1], list(answer)) == ("408", ["error"])
-    for halves in ({"data_before": HEAD}, {"data_after": HEAD}, {"data_before": HEAD[:9], "data_after": HEAD[9:]}):
-        (head, answer), later = asyncio.run(slow_after_an_answer(**halves))
-        assert (head.split()[1], answer) == ("200", {"translatedText": "A"}), halves
-        assert later == b"HTTP/1.1 408 Request Timeout\r\n", halves
+    for (head, answer), later in answers:
+        assert (head.split()[1], answer) == ("200", {"translatedText": "A"})
+        assert later == b"HTTP/1.1 408 Request Timeout\r\n"
 
 
 @pytest.mark.parametrize("length", [b"3", b"38"])
