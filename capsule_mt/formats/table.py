@@ -67,7 +67,7 @@ class TableFile:
             quoting=csv.QUOTE_ALL if quotes_all else csv.QUOTE_MINIMAL,
         )
         writer.writerows(rows)
-        return stream.getvalue()
+        return stream.getvalue() if self._has_final_break else stream.getvalue().removesuffix(self._ending)
 
     def _find_column(self, column: str, name: str) -> tuple[int, int]:
         """Return the index of the column, and of the first row to translate."""

@@ -457,6 +457,8 @@ def test_tables():
 def test_a_table_whose_cells_are_all_quoted_stays_so():
     content = b'"id","text"\r\n"1","Er schl\xc3\xa4ft."\r\n'
     assert translated("table.csv", content).decode() == '"id","text"\r\n"1","ER SCHLÄFT."\r\n'
+    unended = content.removesuffix(b"\r\n")  # its last row has no end either
+    assert translated("table.csv", unended).decode() == '"id","text"\r\n"1","ER SCHLÄFT."'
 
 
 def test_markup_that_a_translation_lost_or_crossed_is_put_behind_it():
