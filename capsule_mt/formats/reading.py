@@ -42,6 +42,7 @@ FORMATS = {
 CATALOGS = ("json", "arb", "properties", "strings", "stringsdict", "android", "resx", "qt", "yaml")
 TABLE_FORMATS = ("tsv", "csv")
 ARCHIVE_FORMATS = ("docx", "pptx", "odt", "epub")
+LINE_FORMATS = ("po", "properties", "yaml", "srt", "vtt", "ass", "markdown", "tsv", "csv")  # in which line breaks count
 FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagged for review
 BCP_47_FORMATS = ("html", "epub", "xliff")  # which state a language as "pt-BR"; others also as "pt_BR"
 # programs of the Translate Toolkit that make a .po of a kind of file
@@ -183,6 +184,8 @@ def read(
         raise FormatError(str(error)) from None
     if format == PLAIN:
         return _Plain(text)
+    if format in LINE_FORMATS and "\r" in text and "\n" not in text:
+        raise FormatError(f"{name}: its lines end with CR alone, as on old Macs; let them end with LF or CRLF")
     if format == "html":
         from capsule_mt.formats.html import HtmlFile
 
