@@ -42,7 +42,7 @@ FORMATS = {
 CATALOGS = ("json", "arb", "properties", "strings", "stringsdict", "android", "resx", "qt", "yaml")
 TABLE_FORMATS = ("tsv", "csv")
 ARCHIVE_FORMATS = ("docx", "pptx", "odt", "epub")
-LINE_FORMATS = ("po", "properties", "yaml", "srt", "vtt", "ass", "markdown", "tsv", "csv")  # in which line breaks count
+LINE_FORMATS = ("po", "properties", "yaml", "srt", "vtt", "ass", "markdown", *TABLE_FORMATS)  # line breaks count
 FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagged for review
 BCP_47_FORMATS = ("html", "epub", "xliff")  # which state a language as "pt-BR"; others also as "pt_BR"
 # programs of the Translate Toolkit that make a .po of a kind of file

@@ -10,7 +10,8 @@ from capsule_mt.messages import check_path
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import CJK, is_mark, runs_on, target_words
 
-WORD = re.compile(r"\w+")
+WORD = re.compile(rf"(?=\w){CJK}|(?:(?!{CJK})\w)+")  # Chinese and Japanese have no spaces between words
+INSIDE_WORD = re.compile(rf"(?<!{CJK})(?<=\w)(?!{CJK})(?=\w)")
 SEPARATORS = re.compile(r"[\s\-\u2010\u2011]+")
 # a word next to the one that attends most to a term belongs to the term, too, if it has this share of its attention
 MIN_SHARE_OF_BEST = 0.5
@@ -48,7 +49,7 @@ class Glossary:
             is_stem, term = source.endswith(STEM), source[source.index(words[0]) :].removesuffix(STEM).strip()
             flags = 0 if any(map(str.isupper, "".join(word[1:] for word in words))) else re.IGNORECASE
             parts = map(re.escape, SEPARATORS.split(term))
-            pattern = re.compile(SEPARATOR.join(parts) + (r"\w*" if is_stem else r"(?!\w)"), flags)
+            pattern = re.compile(SEPARATOR.join(parts) + r"\w*" * is_stem, flags)
             key = words[0][:1] if is_stem and len(words) == 1 else words[0]
             self._patterns.setdefault(key.casefold(), []).append((pattern, target or source))
 
@@ -84,7 +85,7 @@ class Glossary:
             word = match[0].casefold()
             for pattern, target in (*self._patterns.get(word, ()), *self._patterns.get(word[:1], ())):
                 term = pattern.match(text, match.start(), end)
-                if term is not None:
+                if term is not None and not INSIDE_WORD.match(text, term.end(), end):
                     terms.append(Term(Span(*term.span()), target))
                     break
         return terms
@@ -115,7 +116,7 @@ def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
 @cache
 def _pattern_of(target: str) -> re.Pattern[str]:
     """Return a pattern for a term in a translation, with any ending."""
-    start = "" if re.match(CJK, target) else r"(?<!\w)"  # Chinese and Japanese have no spaces between words
+    start = "" if re.match(CJK, target) else r"(?<!\w)"
     return re.compile(f"{start}{SEPARATOR.join(map(re.escape, SEPARATORS.split(target)))}", re.IGNORECASE)
 
 

@@ -129,3 +129,13 @@ def test_a_term_without_room_is_left_out_with_a_warning(first_token, monkeypatch
     assert second.target_ids == plain(text, max_new_tokens=tokens - 1, **options).segments[1].target_ids
     message = f"{tokens - 1} tokens have no room for {terms['Hut']!r} of the glossary: it is left out;"
     assert f"{message} `max_new_tokens` sets a higher limit" in caplog.text
+
+
+def test_terms_of_a_source_without_spaces():
+    glossary = Glossary({"机器": "machine", "机器学习": "ML", "IT": "IT"})
+    text = "我喜欢机器学习。IT部门的机器"
+    assert [(text[slice(*term.span)], term.target) for term in glossary.find(text)] == [
+        ("机器学习", "ML"),
+        ("IT", "IT"),
+        ("机器", "machine"),
+    ]
