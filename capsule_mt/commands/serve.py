@@ -179,8 +179,9 @@ def check(translators: "Mapping[LanguagePair, TextTranslator]", detector: "Detec
     """Translate a text by each model, and print what works; raise an error if anything does not."""
     for pair, translator in translators.items():
         started = time.process_time()
-        translator(PROBE, coverage=CoverageOptions(), src_lang=pair.source, tgt_lang=pair.target)
-        suffix = ", verified by the reverse model" if translator.has_reverse else ""
+        coverage = CoverageOptions(support=translator.gives_support)
+        translator(PROBE, coverage=coverage, src_lang=pair.source, tgt_lang=pair.target)
+        suffix = ", verified by the reverse model" if translator.verifies_marks else ""
         print(f"{pair}: translates, in {time.process_time() - started:.2f} s of processor time{suffix}")
     print("languages are detected" if detector is not None and detector.rank(PROBE) else "languages are not detected")
 

@@ -284,8 +284,8 @@ class Batcher:
 
     def _coverage(self, settings: RequestSettings) -> CoverageOptions:
         weight = DEFAULT_COVERAGE_WEIGHT if settings.num_beams > 1 else None
-        # only a reverse model can find words that were made up
-        return CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
+        # only a reverse model with a calibrated head can find words that were made up
+        return CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.gives_support)
 
     def _queue(self, texts: list[QueuedText], name: str) -> Order:
         order = Order(texts, [])

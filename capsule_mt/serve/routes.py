@@ -283,5 +283,5 @@ def _page_settings(answers: Answers) -> dict[str, Any]:
         "maxBeams": limits.max_beams,
         "suggestions": False,
         "supportedFilesFormat": list(FILE_SUFFIXES),
-        "verified": [str(pair) for pair, batcher in batchers.items() if batcher.translator.has_reverse],
+        "verified": [str(pair) for pair, batcher in batchers.items() if batcher.translator.verifies_marks],
     }

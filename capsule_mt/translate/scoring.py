@@ -608,6 +608,11 @@ class Scorer:
         """Whether a reverse model verifies marks by default."""
         return self.has_reverse and self.calibration.head is not None
 
+    @property
+    def gives_support(self) -> bool:
+        """Whether `support` of `CoverageOptions` works: the reverse model has a head. Loads the reverse model."""
+        return self.has_reverse and self.reverse is not None and self.reverse.calibration.head is not None
+
     def aligned(self, text: str, translation: str) -> "Alignment":
         """Return how the characters of a given translation align with those of its text, which must not be blank."""
         from capsule_mt.text.restoring import Alignment  # late: few ask for it

@@ -38,6 +38,11 @@ class TextTranslator:
         return False
 
     @property
+    def gives_support(self) -> bool:
+        """Whether `support` of `CoverageOptions` works: there is a reverse model with a head that aligns words."""
+        return False
+
+    @property
     def precision(self) -> dict[str, float] | None:
         """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if nobody read them."""
         return None

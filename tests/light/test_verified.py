@@ -202,6 +202,17 @@ def test_the_reverse_that_a_calibration_names(pair):
     assert not Translator(alone.loaded).has_reverse
 
 
+def test_support_needs_a_calibrated_reverse(pair):
+    assert pair.gives_support
+    alone, reverse = Translator.from_pretrained(GERMAN), Translator.from_pretrained(ENGLISH)
+    reverse.set_calibration({})
+    alone.reverse = reverse
+    assert alone.has_reverse
+    assert not alone.gives_support
+    with pytest.raises(ValueError, match="`support` needs a `reverse` with a head that aligns words"):
+        alone(SOURCE, coverage=CoverageOptions(support=True))
+
+
 def test_a_loaded_reverse_of_the_same_direction_is_refused(pair):
     message = r"`reverse` must translate en-de, since .*de-en translates de-en; got .*de-en, which translates de-en$"
     with pytest.raises(ValueError, match=message):

@@ -33,7 +33,7 @@ class Upper:
 
     def __init__(self, *, seconds: float = 0.0, verifies: bool = False) -> None:
         self.seconds = seconds
-        self.has_reverse = self.verifies_marks = verifies
+        self.has_reverse = self.verifies_marks = self.gives_support = verifies
         self.calls, self.free, self.freed_slow = [], threading.Event(), threading.Event()
         self.free.set()
 

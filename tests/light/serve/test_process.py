@@ -18,7 +18,8 @@ import httpx
 
 import capsule_mt.commands
 from capsule_mt.commands import serve as serve_command
-from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, command_parser
+from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, ModelList, command_parser
+from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.serve.running import bind
 from tests.light.serve.fakes import until
 from tests.light.serve.processes import GOLDEN, ROOT, body_of, open_request, read_answer
@@ -150,6 +151,20 @@ def test_a_check_translates_by_each_model_and_ends(refusal_of_serve, tmp_path):
     code, complaint = refusal_of_serve("--check", "--port", "0", f"en-fr={pair}")
     assert code == 1
     assert f"error: {pair}: en-fr: `tgt_lang` must be de or left out, got 'fr': {pair} translates" in complaint
+
+
+def test_two_uncalibrated_models_of_opposite_directions_mark_words(tmp_path):
+    names = [f"en-de={GOLDEN}", f"de-en={shutil.copytree(GOLDEN, tmp_path / 'reverse')}"]
+    models = ModelList(command_parser().parse_args(names))
+    translators, _ = models.load()
+    assert all(translator.has_reverse for translator in translators.values())
+    for pair, translator in translators.items():
+        batcher = Batcher(translator)
+        order = batcher.submit(["The man sleeps."], RequestSettings(coverage=True, languages=pair))
+        coverage = order.results[0].result(60)[0].coverage
+        batcher.close()
+        assert coverage.method == "deletion"
+        assert not coverage.target_words
 
 
 def test_an_option_of_libretranslate_gets_advice(capsys):
