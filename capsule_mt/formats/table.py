@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
 BREAKS = re.compile(r"[\t\r\n]+")  # characters that a cell of .tsv cannot hold
-QUOTED = re.compile(r'"[^"]*"')
+QUOTED_CELL = re.compile(r'"[^"]*"')
 FIRST_ROW = re.compile(r'(?:"[^"]*"|[^\n])*')  # a quoted cell may contain line breaks
 DELIMITERS = ",;\t|"
 MAX_SHOWN = 200  # characters of names in an error
@@ -25,7 +25,7 @@ class TableFile:
         self._delimiter, self._quotes_all = "\t", False
         if is_csv:
             first_match = FIRST_ROW.match(text)
-            unquoted = QUOTED.sub("", first_match[0]) if first_match else ""  # a quoted cell can contain any delimiter
+            unquoted = QUOTED_CELL.sub("", first_match[0]) if first_match else ""  # a quoted cell can contain any delimiter
             self._delimiter = max(DELIMITERS, key=unquoted.count)
             try:
                 self._rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
