@@ -25,7 +25,8 @@ class TableFile:
         self._delimiter, self._quotes_all = "\t", False
         if is_csv:
             first_match = FIRST_ROW.match(text)
-            unquoted = QUOTED_CELL.sub("", first_match[0]) if first_match else ""  # a quoted cell can contain any delimiter
+            # without quoted cells, which can contain any delimiter
+            unquoted = QUOTED_CELL.sub("", first_match[0]) if first_match else ""
             self._delimiter = max(DELIMITERS, key=unquoted.count)
             try:
                 self._rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
