@@ -388,7 +388,7 @@ def test_a_hostile_page_of_the_largest_size_takes_at_most_the_seconds_of_a_file(
         except FormatError as error:
             message = str(error)
     assert message in (None, "a.html: takes longer than 5 s to read or write")
-    assert seconds_of_children() - before < SECONDS + 1  # and the start of the process
+    assert seconds_of_children() - before < 2 * SECONDS  # with the start and the end of the process, not minutes
 
 
 BOMBS = {
