@@ -31,30 +31,21 @@ def decode_lines(
     Raises:
         ValueError: The text is not in this encoding, or the gzip stream is damaged or cut off; with `name` and line.
     """
+    lines = _decode_utf8(stream, name)
     if encoding is not None:
         from capsule_mt.files.encodings import check_encoding  # late: most files are UTF-8
 
         if codecs.lookup(check_encoding(encoding)).name != "utf-8":
-            # bytes cannot be cut into lines: a line feed may be two bytes, or its byte a part of another character
-            yield from _decode_by_wrapper(cast(BinaryIO, stream), name, encoding)
-            return
-    line_number = 0
+            lines = _decode_by_wrapper(stream, name, encoding)
+    num_lines = 0
     try:
-        for line_number, line in enumerate(stream, start=1):
-            if line_number == 1:
-                refuse_binary(line, name)
-            text = line.removesuffix(b"\n").removesuffix(b"\r")
-            try:
-                yield (text.removeprefix(BYTE_ORDER_MARK) if line_number == 1 else text).decode("utf-8")
-            except UnicodeDecodeError as error:
-                from capsule_mt.files.encodings import encoding_hint
-
-                reason = f"{error.reason} at byte {error.start}"
-                raise ValueError(f"{name}, line {line_number}: not UTF-8 ({reason}){encoding_hint(text)}") from None
+        for line in lines:
+            num_lines += 1
+            yield line
     except Exception as error:
         if not _is_of_damaged_gzip(error):
             raise
-        raise ValueError(f"{name}, after line {line_number}: the gzip file is damaged ({error})") from None
+        raise ValueError(f"{name}, after line {num_lines}: the gzip file is damaged ({error})") from None
 
 
 def _is_of_damaged_gzip(error: Exception) -> bool:
@@ -109,18 +100,30 @@ class LiveLines:
                 self._lines.append(b"".join(self._unfinished))
 
 
-def _decode_by_wrapper(stream: BinaryIO, name: str | os.PathLike[str], encoding: str) -> Iterator[str]:
+def _decode_utf8(stream: "BinaryIO | LiveLines", name: str | os.PathLike[str]) -> Iterator[str]:
+    for line_number, line in enumerate(stream, start=1):
+        if line_number == 1:
+            refuse_binary(line, name)
+        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            yield (text.removeprefix(BYTE_ORDER_MARK) if line_number == 1 else text).decode("utf-8")
+        except UnicodeDecodeError as error:
+            from capsule_mt.files.encodings import encoding_hint
+
+            reason = f"{error.reason} at byte {error.start}"
+            raise ValueError(f"{name}, line {line_number}: not UTF-8 ({reason}){encoding_hint(text)}") from None
+
+
+def _decode_by_wrapper(stream: "BinaryIO | LiveLines", name: str | os.PathLike[str], encoding: str) -> Iterator[str]:
+    """Decode text whose bytes cannot be cut into lines: a line feed may be two bytes, or a part of a character."""
     line_number = 0
     try:
-        for line_number, line in enumerate(io.TextIOWrapper(stream, encoding, newline="\n"), start=1):
+        lines = io.TextIOWrapper(cast(BinaryIO, stream), encoding, newline="\n")
+        for line_number, line in enumerate(lines, start=1):
             yield (line.removeprefix("\ufeff") if line_number == 1 else line).removesuffix("\n").removesuffix("\r")
     except UnicodeError as error:
         reason = getattr(error, "reason", error)
         raise ValueError(f"{name}, after line {line_number}: not {encoding} ({reason})") from None
-    except Exception as error:
-        if not _is_of_damaged_gzip(error):
-            raise
-        raise ValueError(f"{name}, after line {line_number}: the gzip file is damaged ({error})") from None
 
 
 def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
