@@ -9,7 +9,6 @@ from capsule_mt.formats.units import FormatError, Translated, Unit
 
 BREAKS = re.compile(r"[\t\r\n]+")  # characters that a cell of .tsv cannot hold
 QUOTED_CELL = re.compile(r'"[^"]*"')
-FIRST_ROW = re.compile(r'(?:"[^"]*"|[^\n])*')  # a quoted cell may contain line breaks
 DELIMITERS = ",;\t|"
 MAX_SHOWN = 200  # characters of names in an error
 
@@ -24,10 +23,8 @@ class TableFile:
         self._is_csv, self._has_final_break = is_csv, text.endswith("\n")
         self._delimiter, self._quotes_all = "\t", False
         if is_csv:
-            first_match = FIRST_ROW.match(text)
-            # without quoted cells, which can contain any delimiter
-            unquoted = QUOTED_CELL.sub("", first_match[0]) if first_match else ""
-            self._delimiter = max(DELIMITERS, key=unquoted.count)
+            first = QUOTED_CELL.sub("", text).partition("\n")[0]  # these can contain delimiters and line breaks
+            self._delimiter = max(DELIMITERS, key=first.count)
             try:
                 self._rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
             except csv.Error as error:
