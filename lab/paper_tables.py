@@ -5,7 +5,7 @@ recipes: "embedded", "multi30k", "tatoeba") with some fields changed. The sizes 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -67,6 +67,16 @@ PAPERS_WIDTH = dict.fromkeys(
 FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
 # with 4 + 4 layers of a width of 256, 0.04 % more parameters than EM routing of the layers has
 WIDENED = {"encoder_ffn_dim": 2560, "decoder_ffn_dim": 2560}
+# of lab/as_printed.md: what stands in the place of the top layer's output, and the rates that each arm chooses from
+AS_PRINTED = {
+    f"{method}_{placement}": Run(method, {"layer_aggregation_residual": placement == "adds"}, init_from="plain")
+    for method in ("linear", "dynamic_routing", "em_routing")
+    for placement in ("replaces", "adds")
+} | {
+    "plain": Run("plain", init_from="plain"),
+    "plain_widened": Run("plain", WIDENED, init_from="plain_widened"),
+}
+CANDIDATE_RATES = (2.5e-4, 5e-4, 1e-3)
 ABLATED = {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False}
 
 
@@ -170,6 +180,11 @@ RUNS: dict[str, Run] = {
     "gdr_further": Run("gdr", {"guided_capsule_dim": 128}, FURTHER, init_from="plain"),
     "plain_widened": Run("plain", WIDENED, init_from="plain"),  # computed: see lab/widening.py
     "plain_widened_further": Run("plain", WIDENED, FURTHER, init_from="plain_widened"),
+    **{
+        f"{name}_further_at_{rate:g}": replace(arm, training=FURTHER | {"learning_rate": rate})
+        for name, arm in AS_PRINTED.items()
+        for rate in CANDIDATE_RATES
+    },
     # votes near 1 at the start, so that what is squashed is routed from the first step; at a width of 256
     "dynamic_routing_routed": Run("dynamic_routing", {"layer_aggregation_init_std": 0.036}),
     "head_simple_lower_routed": _heads([0, 1], method="simple_routing", init_std=0.16),

@@ -6,6 +6,7 @@
     python -m lab.replication starts --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication recurrent --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication eight_seeds --data-dir data/multi30k-en-de --budget 600
+    python -m lab.replication as_printed_rates --data-dir data/multi30k-en-de --budget 600
 
 Each plan was committed before any of its rows translated the test set with its seeds. A training that the budget stops
 resumes in the next call. The same call in a second process, in the same folder, shares the work.
@@ -22,7 +23,7 @@ from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, by_plan, differences, effect, estimated, interval_and_p, with_p
 from lab.over_seeds import shown_p
-from lab.paper_tables import WIDENED
+from lab.paper_tables import AS_PRINTED, CANDIDATE_RATES, WIDENED
 from lab.plan_spread import Scores, Spread, blocks, pooled
 from lab.records import Records, Runs
 from lab.reproduce import Reproduction
@@ -150,6 +151,21 @@ PLANS = {
         shared_start=True,
         with_before="from_plain",
         test=FLICKR,
+    ),
+    # Which rate each arm of lab/as_printed.md gets: seed 1 alone, read on the validation set.
+    "as_printed_rates": Plan(
+        title="candidate rates of the printed forms, seed 1, on the validation set",
+        column=ON_TOP,
+        seeds=(1,),
+        contrasts={
+            f"{arm} at {rate:g}": (f"{arm}_further_at_{rate:g}", f"plain_further_at_{CANDIDATE_RATES[1]:g}")
+            for arm in AS_PRINTED
+            for rate in CANDIDATE_RATES
+            if (arm, rate) != ("plain", CANDIDATE_RATES[1])
+        },
+        changes=_FURTHER,
+        shared_start=True,
+        test={"val": 1014},
     ),
     # With the model's initial weights the first two start uniform, and what they squash is nearly nothing. The third's
     # votes are near 1 by default.

@@ -71,10 +71,12 @@ def tables(records: Records) -> str:
 def effects(records: Records) -> Columns:
     """Return the gains of all methods over seeds, by how their models were trained.
 
-    A row of a plan is there once all its seeds are trained.
+    A row of a plan is there once all its seeds are trained. A plan of one seed chooses and shows no effect.
     """
     columns = {"embedded corpus": embedded_gains(records)}
     for name, plan in PLANS.items():
+        if len(plan.seeds) == 1:
+            continue
         gains = planned_gains(records, name)
         columns.setdefault(plan.column, {}).update({title: gain for title, gain in gains.items() if gain.complete})
     return {column: methods for column, methods in columns.items() if methods}
