@@ -180,7 +180,9 @@ class Reproduction:
         recipe = load_recipe(self.recipe("plain"), self.overrides(RUNS["plain"], seed=1))
         if recipe.data_dir is None:
             return
-        files = [file for part in ("train", "test") for file in recipe.data[part]["text"]]
+        parts = [recipe.data[part] for part in ("train", "test")]
+        sources = [source for part in parts for source in (part if isinstance(part, list) else [part])]
+        files = [file for source in sources for file in source["text"]]
         missing = [file for file in files if not Path(recipe.data_dir, file).is_file()]
         if missing:
             raise FileNotFoundError(

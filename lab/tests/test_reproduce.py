@@ -1,6 +1,7 @@
 """Training the rows of the papers' tables, comparing them, and going on where a call stopped."""
 
 import argparse
+import json
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -94,6 +95,16 @@ def test_missing_data_stops_a_call_before_its_first_run(setting, file, source, t
     (tmp_path / file).unlink()
     with pytest.raises(FileNotFoundError, match=rf"lacks {file}: "):
         Reproduction(arguments).train_and_score(["plain"])
+
+
+def test_missing_parts_of_a_test_set_are_named(tmp_path):
+    test = [{"text": [f"{part}.en.gz", f"{part}.de.gz"]} for part in ("test_2016_flickr", "test_2018_flickr")]
+    arguments = argparse.Namespace(
+        setting="multi30k", study=None, data_dir=str(tmp_path), work=tmp_path, results=tmp_path, budget=1, seeds=[1],
+        changes=[("data.test", json.dumps(test))],
+    )  # fmt: skip
+    with pytest.raises(FileNotFoundError, match=r"lacks train\.en\.gz, .*test_2018_flickr\.de\.gz: "):
+        Reproduction(arguments).check_data()
 
 
 @pytest.mark.slow
