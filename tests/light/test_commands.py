@@ -640,9 +640,11 @@ def test_markup_with_another_name_is_not_translated_as_lines(run, capfdbinary, t
     assert run("a.strange", "--format", "lines")[0] == 0
 
 
-@pytest.mark.parametrize(
-    "suffix", [".toml", ".sbv", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz", ".ftl"]
-)
+KNOWN_WITHOUT_READER = [".toml", ".sbv", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz", ".ftl"]
+UNKNOWN = [".sami", ".lrc", ".desktop", ".conf", ".sh", ".py", ".PY.gz", ".css", ".js", ".log", ".env", ".xyz"]
+
+
+@pytest.mark.parametrize("suffix", [*KNOWN_WITHOUT_READER, *UNKNOWN])
 def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, expected, capfdbinary, tmp_path, suffix):
     content = "".join(f"{line}\n" for line in LINES).encode()
     (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
@@ -652,9 +654,35 @@ def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, exp
         name = suffix.removesuffix(".gz").lower()
         printed = capfdbinary.readouterr().err.decode()
         assert f"a{suffix}: there is no reader for {name}, but for .html, .srt" in printed
+        assert "lines of text end in .txt, .text, " in printed
+        assert "or a language's code (.de, .pt_BR, .deu_Latn), or do not have an extension" in printed
         assert "--format lines translates each line as text" in printed
         assert ("`fluent2po` of the Translate Toolkit makes a .po of it; " in printed) == (suffix == ".ftl")
         assert run(*arguments, "--format", "lines")[1] == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a", "a.txt", "a.TXT.gz", "a.text", "a.b.src", "a.hyp", "a.gz", "v1.2/a"),
+        *("a.de", "a.pl", "a.pt_BR", "a.zh-Hant-TW", "a.eng", "a.deu_Latn", "a.yue_Hant", "a.ast"),
+    ],
+)
+def test_lines_of_text_are_told_by_the_name(run, expected, tmp_path, name):
+    content = "".join(f"{line}\n" for line in LINES).encode()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert run(name)[1] == run("--input", name)[1] == expected
+
+
+@pytest.mark.parametrize("name", ["run", "run.pl", "run.txt"])
+def test_a_program_is_not_lines_of_text(run, capfdbinary, tmp_path, name):
+    (tmp_path / name).write_text("#!/usr/bin/env perl\nprint 'Hut';\n")
+    with pytest.raises(SystemExit):
+        run(name)
+    printed = capfdbinary.readouterr().err.decode()
+    assert f"{name}: begins as a program (#!); --format lines translates each line as text, including" in printed
+    assert run(name, "--format", "lines")[0] == 0
 
 
 @pytest.mark.parametrize(
