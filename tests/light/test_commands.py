@@ -244,7 +244,7 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
 def test_a_run_that_failed_before_its_first_line_is_not_resumed(run, word_for_word, tmp_path):
     (tmp_path / "in").write_text(LINES[0])
     arguments = ("--input", "in", "--output", "out")
-    with pytest.raises(ValueError, match="needs a reverse model"):
+    with pytest.raises(ValueError, match=r"needs a reverse model: give .* a `reverse` \(`--reverse MODEL`\)$"):
         run(*arguments, "--coverage", "c.tsv", "--coverage-method", "verified")
     assert (tmp_path / "out.parts").exists()
     assert run(*arguments)[0] == 0
@@ -971,6 +971,13 @@ def test_adequacy_lists_empty_translations_and_names_a_missing_alarm(run_score, 
     assert note not in run_score(*FILES, *reverse)[2]
     run_score(*FILES, *reverse, "--output", "scores.html")
     assert note not in (tmp_path / "scores.html").read_text()
+
+
+def test_what_needs_a_reverse_model_names_the_option_of_the_command(run_score):
+    for options, argument in ((("--adequacy",), "`adequacy`"), (("--coverage", "verified"), '`method="verified"`')):
+        message = rf"^{argument} needs a reverse model: give .* a `reverse` \(`--reverse MODEL`\)$"
+        with pytest.raises(ValueError, match=message):
+            run_score(*options)
 
 
 def test_no_pairs_are_an_error(run_score, tmp_path):
