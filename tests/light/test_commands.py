@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt import CoverageOptions, Translator, commands
+from capsule_mt import CoverageOptions, Segment, Translator, commands, translate_file
 from capsule_mt.commands import score, translate
 from capsule_mt.commands.loading import load_translator
 from capsule_mt.coverage.methods import Calibration
@@ -1055,3 +1055,18 @@ def test_a_packed_file_is_not_written_to_a_terminal(name, monkeypatch, capsys):
     with pytest.raises(SystemExit, match=r"^2$"):
         translate.parse_arguments()
     assert f"a terminal cannot show {name[2:]}: name a file with --output" in capsys.readouterr().err
+
+
+def test_public_names_are_imported_at_their_first_use():
+    modules = "sorted(name for name in sys.modules if name.startswith('capsule_mt'))"
+    names = "[getattr(capsule_mt, name) for name in capsule_mt.__all__]"
+    printed, _ = python(f"import capsule_mt, sys; print({modules}); {names}; from capsule_mt import *; print(Segment)")
+    assert printed == ["['capsule_mt']", "<class 'capsule_mt.translate.results.Segment'>"]
+
+
+def test_a_file_is_translated_by_a_public_name(word_for_word):
+    translator = Translator.from_pretrained(word_for_word)
+    (translation,) = translator([LINES[0]])
+    assert all(isinstance(segment, Segment) for segment in translation.segments)
+    written = translate_file(f"<p>{LINES[0]}</p>".encode(), "html", translator)
+    assert written.decode() == f"<p>{translation.text}</p>"

@@ -32,7 +32,7 @@ LIGHT = {
         *("web", "engine", "files", "formats", "models", "catalog", "coverage", "text", "messages", "options"),
         *("translate", "calibration", "serve", "__init__"),
     },
-    "__init__": {"engine", "models", "coverage", "translate"},
+    "__init__": {"engine", "formats", "models", "coverage", "translate"},
     "__main__": {"commands"},
 }
 HEAVY = {
