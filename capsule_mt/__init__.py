@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from capsule_mt.coverage.options import CoverageOptions
     from capsule_mt.coverage.results import Adequacy, Check, Coverage, SentenceCoverage, TargetWord, Word
     from capsule_mt.engine.program import UnsupportedModelError
+    from capsule_mt.formats.reading import translate_file
     from capsule_mt.models.weights import CheckpointError
     from capsule_mt.translate.loading import load
     from capsule_mt.translate.options import TranslationOptions
     from capsule_mt.translate.pivot import PivotTranslator
-    from capsule_mt.translate.results import Translation
+    from capsule_mt.translate.results import Segment, Translation
     from capsule_mt.translate.translator import Translator
 
 # where each public name is; imported at its first use, so that importing the package takes no time
@@ -29,6 +30,7 @@ _HOMES = {
     "Coverage": "coverage.results",
     "CoverageOptions": "coverage.options",
     "PivotTranslator": "translate.pivot",
+    "Segment": "translate.results",
     "SentenceCoverage": "coverage.results",
     "TargetWord": "coverage.results",
     "Translation": "translate.results",
@@ -37,6 +39,7 @@ _HOMES = {
     "UnsupportedModelError": "engine.program",
     "Word": "coverage.results",
     "load": "translate.loading",
+    "translate_file": "formats.reading",
 }
 __all__ = [
     "Adequacy",
@@ -45,6 +48,7 @@ __all__ = [
     "Coverage",
     "CoverageOptions",
     "PivotTranslator",
+    "Segment",
     "SentenceCoverage",
     "TargetWord",
     "Translation",
@@ -54,6 +58,7 @@ __all__ = [
     "Word",
     "__version__",
     "load",
+    "translate_file",
 ]
 
 

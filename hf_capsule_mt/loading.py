@@ -27,6 +27,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 import hf_capsule_mt.modeling  # noqa: F401 - registers the models
 from capsule_mt.catalog.entries import no_such_folder
 from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.models.checking import check_search_options
 from capsule_mt.models.loading import conversion_advice, weights_in
 from capsule_mt.models.weights import (
     CODES_FILES,
@@ -230,6 +231,7 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
         model.name_or_path = model.config.name_or_path = os.fspath(name_or_path)
     if (folder / "generation_config.json").is_file():  # transformers takes the defaults for one that it cannot read
         generation_config = named(lambda: GenerationConfig.from_pretrained(folder))
+        check_search_options(vars(generation_config), str(folder / "generation_config.json"))
         if source is None:
             model.generation_config = generation_config
     problem = _loading_problem(model, info, name_or_path)

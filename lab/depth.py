@@ -37,7 +37,8 @@ class Task:
     methods: a description of each run, the baseline first.
     contrasts: the differences between two runs that Holm's correction counts.
     changes: fields of every recipe.
-    failed: a BLEU below which a model has not learnt to translate: such a run counts, and the table names it.
+    failed: a BLEU below which a model has not learnt to translate. If a run has not, the table counts the runs that
+        have, since a difference to a model that does not translate is not a gain.
     """
 
     title: str
@@ -164,25 +165,49 @@ def _row(task: Task, runs: Runs, scores: Scores, run: str, spread: Spread | None
     baseline = scores.get(task.baseline, {})
     gains = [score - baseline[seed] for seed, score in scores[run].items() if seed in baseline]
     estimate = None if spread is None or run == task.baseline else spread.difference(run, task.baseline)
-    unlearnt = sum(score < task.failed for score in values)
     return [
         task.methods[run],
         _num_parameters(runs, run),
-        f"{fmean(values):.2f}" + (f" ({unlearnt} of {len(values)} did not learn)" if unlearnt else ""),
+        f"{fmean(values):.2f}",
         f"{len(values)} of {len(task.seeds)}",
         "" if run == task.baseline else effect(gains),
         estimated(estimate),
     ]
 
 
+def _num_learnt(task: Task, scores: Scores, run: str) -> int:
+    return sum(score >= task.failed for score in scores[run].values())
+
+
+def _learning_table(task: Task, runs: Runs, scores: Scores) -> str:
+    """Return how many runs of each method have learnt to translate, most first, and their BLEU."""
+    order = sorted(scores, key=lambda run: (-_num_learnt(task, scores, run), -fmean(scores[run].values())))
+    rows = [
+        [
+            task.methods[run],
+            _num_parameters(runs, run),
+            f"{_num_learnt(task, scores, run)} of {len(scores[run])}",
+            f"{len(scores[run])} of {len(task.seeds)}",
+            " / ".join(f"{score:.2f}" for _, score in sorted(scores[run].items())),
+        ]
+        for run in order
+    ]
+    return markdown_table(["method", "parameters", "learns", "seeds", "BLEU of each seed"], rows)
+
+
 def table(records: Records, name: str) -> str:
-    """Return a row for each method of a task that has a result, the best first, and the contrasts below."""
+    """Return a row for each method of a task that has a result, the best first, and the contrasts below.
+
+    Where a run did not learn, the rows count the runs that did.
+    """
     task, runs = TASKS[name], records.runs(file_of(name))
     scores = scores_of(runs, task)
     parts = [f"## {task.title[0].upper()}{task.title[1:]} (`{name}`)"]
     missing = [task.methods[run] for run in task.methods if run not in scores]
     if not scores:
         return "\n\n".join([*parts, "No model has been trained yet."])
+    if any(_num_learnt(task, scores, run) < len(scores[run]) for run in scores):
+        return "\n\n".join([*parts, _learning_table(task, runs, scores), *filter(None, [_missing(missing).strip()])])
     complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(task.seeds)}
     spread = blocks(complete)
     pooled = spread and (

@@ -19,10 +19,12 @@ from capsule_mt.files.reading import open_text, read_bytes
 from capsule_mt.formats.reading import (
     FLAGGING_FORMATS,
     FORMATS,
+    LINE_SUFFIXES,
     MARKUP_START,
     TABLE_FORMATS,
     UNREADABLE_SUFFIXES,
     format_of,
+    has_plain_lines,
     suffix_of,
 )
 from capsule_mt.formats.units import Parsed, notes_of
@@ -162,19 +164,10 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
     by_name, refusal = format_of(arguments.input), refusal_of(arguments.input)
     if arguments.format is None and refusal is not None and os.path.exists(arguments.input):
         parser.error(f"{arguments.input}: {refusal}; --format {LINES} reads it if it is text all the same")
-    suffix = suffix_of(arguments.input)
-    if arguments.format is None and by_name is None and suffix in UNREADABLE_SUFFIXES:
-        readers = ", ".join(suffixes[0] for suffixes in FORMATS.values())
-        advice = f"{UNREADABLE_SUFFIXES[suffix]}; " if UNREADABLE_SUFFIXES[suffix] else ""
+    if arguments.format is None and by_name is None and (complaint := _no_lines(arguments.input)) is not None:
         parser.error(
-            f"{arguments.input}: there is no reader for {suffix}, but for {readers}; {advice}"
-            f"--format {LINES} translates each line as text, including keys and markup"
-        )
-    if arguments.format is None and by_name is None and _begins_as_markup(arguments.input):
-        parser.error(
-            f"{arguments.input}: begins as XML or HTML, and its name does not tell which kind: --format html or "
-            f"--format xliff reads it as such; --format {LINES} translates each line as text, including keys "
-            "and markup"
+            f"{arguments.input}: {complaint}; --format {LINES} translates each line as text, "
+            "including keys, code and markup"
         )
     if arguments.format is None and by_name in TABLE_FORMATS and arguments.column is None:
         parser.error(
@@ -214,15 +207,38 @@ def _check_output_suffix(
     )
 
 
-def _begins_as_markup(path: str | None) -> bool:
-    """Return whether a file begins as XML or HTML; what cannot be read is reported when it is read."""
-    if path is None or not os.path.isfile(path):
-        return False
+def _no_lines(path: str | None) -> str | None:
+    """Return why a file without a format is not lines of text, by its name or its beginning; `None` if it is."""
+    if path is None or not os.path.exists(path):  # reported when it is read
+        return None
+    suffix = suffix_of(path)
+    beginning = b"" if suffix in UNREADABLE_SUFFIXES else _beginning(path)
+    if re.match(MARKUP_START, beginning):
+        return (
+            "begins as XML or HTML, and its name does not tell which kind: --format html or --format xliff reads it "
+            "as such"
+        )
+    if beginning.startswith(b"#!"):
+        return "begins as a program (#!)"
+    if has_plain_lines(path):
+        return None
+    readers = ", ".join(suffixes[0] for suffixes in FORMATS.values())
+    advice = f"; {UNREADABLE_SUFFIXES[suffix]}" if UNREADABLE_SUFFIXES.get(suffix) else ""
+    return (
+        f"there is no reader for {suffix}, but for {readers}; lines of text end in {', '.join(LINE_SUFFIXES)} or a "
+        f"language's code (.de, .pt_BR, .deu_Latn), or do not have an extension{advice}"
+    )
+
+
+def _beginning(path: str) -> bytes:
+    """Return the first bytes of a file, but take none from a pipe; what cannot be read is reported when it is read."""
+    if not os.path.isfile(path):
+        return b""
     try:
         with open_text(path) as stream:
-            return re.match(MARKUP_START, stream.read(MAX_START)) is not None
+            return stream.read(MAX_START)
     except (OSError, EOFError, ValueError, zlib.error):
-        return False
+        return b""
 
 
 def input_name(arguments: argparse.Namespace) -> str:

@@ -69,7 +69,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--adequacy",
         action="store_true",
-        help="also score omission and hallucination; needs a reverse model (--reverse)",
+        help="also score omission and hallucination; needs a reverse model: --reverse MODEL, or one that the "
+        "calibration names",
     )
     add_languages(parser)
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens in a batch, including padding")

@@ -137,7 +137,7 @@ def choose_method(
             )
         return "attention" if calibration.head is not None else "deletion"
     if method == "verified" and not has_reverse:
-        raise ValueError(f'`method="verified"` needs a reverse model: give {name} a `reverse`')
+        raise ValueError(f'`method="verified"` needs a reverse model: give {name} a `reverse` (`--reverse MODEL`)')
     if method in ("attention", "verified") and not num_heads:
         raise ValueError(
             f'`method="{method}"` needs a decoder built like Marian\'s, got {name}; "deletion" works with any model'

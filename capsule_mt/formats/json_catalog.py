@@ -103,12 +103,26 @@ class WikiChoice:
         return "".join(written)
 
 
+class Superseded:
+    """A member whose key occurs again in its object: it stays as it is, and its unit only names it."""
+
+    def __init__(self, key: str) -> None:
+        self.texts = [key]
+        self.note = (
+            f"the key {key[:40]!r} occurs again below; programs read its last value, so this one stays as it is"
+        )
+
+    def filled(self, results: Sequence[Translated]) -> None:
+        return None
+
+
 class JsonCatalog(TextCatalog):
     """A catalog in JSON; `is_arb` if it is of Flutter."""
 
     def __init__(self, text: str, name: str, language: str | None = None, is_arb: bool = False) -> None:
         super().__init__(text, name, language)
         self._num_texts = self._num_other_values = 0
+        self._is_arb, self._superseded = is_arb, list[Member]()
         self._is_vue = VUE.search(text) is not None
         start = self._skip(0)
         root, end = self._read("", start, start, 0)
@@ -122,6 +136,9 @@ class JsonCatalog(TextCatalog):
                 f"a catalog holds mostly texts, this file has {self._num_texts} of them and {self._num_other_values} "
                 "numbers and the like: copy its texts into a .txt",
             )
+        for member in sorted(self._superseded, key=lambda member: member.start):
+            line = f"line {self._line(member.start)}"
+            self._add(Superseded(member.key), line, self._replace(member.start, member.end))
         self._locale = root.value.get("@@locale" if is_arb else "locale")  # the latter as in Angular's
         if self._locale is not None and not is_language_code(str(self._locale.value)):
             self._locale = None
@@ -283,7 +300,9 @@ class JsonCatalog(TextCatalog):
             key, end = self._string(offset)
             value_start = self._skip(self._expect(":", self._skip(end)))
             if key in members:
-                self._refuse(offset, f"the key {key[:40]!r} occurs twice")
+                if not self._is_arb:  # whose plurals need the members before and after them
+                    self._refuse(offset, f"the key {key[:40]!r} occurs twice")
+                self._superseded.append(members.pop(key))
             members[key], offset = self._read(key, offset, value_start, depth + 1)
             offset = self._skip(offset)
         return members, offset + 1

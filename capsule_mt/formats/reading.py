@@ -11,7 +11,7 @@ from typing import Any
 
 from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors, notes_of, translated
 from capsule_mt.messages import warn
-from capsule_mt.text.languages import file_code
+from capsule_mt.text.languages import file_code, is_known_language
 
 # the formats and the suffixes of their files
 FORMATS = {
@@ -47,6 +47,8 @@ FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagge
 BCP_47_FORMATS = ("html", "epub", "xliff")  # which state a language as "pt-BR"; others also as "pt_BR"
 # programs of the Translate Toolkit that make a .po of a kind of file
 CONVERTERS = {".toml": "toml2po", ".ini": "ini2po", ".ftl": "fluent2po", ".php": "php2po", ".rc": "rc2po"}
+# suffixes of files whose lines are sentences; a file may also be named after its language, as text.pt_BR
+LINE_SUFFIXES = (".txt", ".text", ".src", ".trg", ".tgt", ".ref", ".hyp")
 # suffixes of files that are more than lines of text and that we cannot read, and what else to do with them
 UNREADABLE_SUFFIXES = {
     **{suffix: f"`{program}` of the Translate Toolkit makes a .po of it" for suffix, program in CONVERTERS.items()},
@@ -84,9 +86,15 @@ def suffix_of(name: object) -> str:
 
 
 def format_of(name: object) -> str | None:
-    """Return the format of a file by its name, which may also end in .gz; `None` for plain lines of text."""
+    """Return the format of a file by its name, which may also end in .gz; `None` if we do not have a reader for it."""
     suffix = suffix_of(name)
     return next((format for format, suffixes in FORMATS.items() if suffix in suffixes), None)
+
+
+def has_plain_lines(name: object) -> bool:
+    """Return whether a file has plain lines of text by its name, which may also end in .gz."""
+    suffix = suffix_of(name)
+    return suffix in ("", *LINE_SUFFIXES) or is_known_language(suffix[1:])
 
 
 def parse(

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 from capsule_mt.messages import shown
 from capsule_mt.models.schema import Rule, Schema
 from capsule_mt.models.weights import CheckpointError
-from capsule_mt.options.table import SEARCH_OPTIONS
+from capsule_mt.options.table import NEUTRAL, SEARCH_OPTIONS
 
 MAX_POINTS, MAX_WORDS = 10_000, 100_000
 MARK_NAMES = ("sure", "likely", "all")
@@ -16,16 +16,31 @@ MARK_NAMES = ("sure", "likely", "all")
 
 def check_generation(values: Mapping[str, Any], vocabulary: int, origin: str) -> None:
     """Refuse search settings of a wrong type or outside of their range."""
-    for option in SEARCH_OPTIONS:
-        value = values.get(option.name)
-        if value is not None and not option.accepts(value):
-            raise CheckpointError(f"{origin}: `{option.name}` must be {option.expected}, got {shown(value)}")
+    check_search_options(values, origin)
     for name in ("suppress_tokens", "bad_words_ids"):
         tokens = [token for part in values.get(name) or () for token in (part if _is_list(part) else [part])]
         if any(token >= vocabulary for token in tokens):
             raise CheckpointError(
                 f"{origin}: `{name}` must be lists of tokens from 0 to {vocabulary - 1}, got {shown(values[name])}"
             )
+
+
+def check_search_options(values: Mapping[str, Any], origin: str) -> None:
+    """Refuse options of the search and of `generate()` that are of a wrong type or outside of their range."""
+    for option in SEARCH_OPTIONS:
+        value = values.get(option.name)
+        if value is not None and not option.accepts(value):
+            raise CheckpointError(f"{origin}: `{option.name}` must be {option.expected}, got {shown(value)}")
+    check_neutral_types(values, origin)
+
+
+def check_neutral_types(values: Mapping[str, Any], origin: str) -> None:
+    """Refuse options of `generate()` that the engine lacks, and that are of a wrong type."""
+    expected = {bool: "True or False", int: "a whole number", float: "a number"}
+    for name, neutral in NEUTRAL.items():
+        value, kind = values.get(name), type(neutral)
+        if value is not None and type(value) is not kind and (kind is not float or type(value) is not int):
+            raise CheckpointError(f"{origin}: `{name}` must be {expected[kind]}, got {shown(value)}")
 
 
 def check_calibration(values: object, head_shape: tuple[int, int], origin: str) -> None:

@@ -9,7 +9,7 @@ from capsule_mt.engine.decoder import FIRST_TOKEN, EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.checking import check_calibration, check_generation
+from capsule_mt.models.checking import check_calibration, check_generation, check_neutral_types
 from capsule_mt.models.facts import PIECES_CHECKSUMS
 from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
@@ -70,6 +70,7 @@ def load_model(
     check_generation(
         generation, program.vocabulary, generation_file if os.path.lexists(generation_file) else checkpoint.origin
     )
+    check_neutral_types(config, checkpoint.origin)  # which transformers reads there, too
     tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer.vocabulary_sizes, (program.embeddings, program.vocabulary))

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, TypeAlias, cast
@@ -17,6 +18,8 @@ OTHER_FILES = 64  # files that the process has open besides connections
 ANSWER = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
 LOOPBACK = ("127.", "::1")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # clients accept any number of these before the answer
+MAX_DISCARDED = 32 << 20  # bytes of a request that follow its answer, before the connection is closed
+DISCARDING_SECONDS = 5.0
 Network: TypeAlias = IPv4Network | IPv6Network
 PROBE_SECONDS = 0.25  # between checks that a client that has finished sending is still connected
 
@@ -68,6 +71,50 @@ def max_open_files() -> int:
     return 65536 if soft == resource.RLIM_INFINITY else soft
 
 
+class LingeringTransport:
+    """A transport that closes lingeringly (RFC 9112, 9.6): a client that still sends can read the answer.
+
+    A socket that is closed while bytes arrive is reset, which can destroy an answer that was sent before. So we stop
+    sending, discard what arrives within limits, and then close.
+
+    is_answered_early: returns whether the answer was sent before all of the request had arrived.
+    """
+
+    def __init__(self, transport: asyncio.Transport, is_answered_early: Callable[[], bool]) -> None:
+        self._transport, self._is_answered_early = transport, is_answered_early
+        self._num_discarded = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    @property
+    def is_lingering(self) -> bool:
+        return self._timer is not None
+
+    def is_closing(self) -> bool:
+        return self.is_lingering or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close, lingeringly if the client still sends; at once if called again."""
+        if self.is_closing() or not self._is_answered_early():
+            self._transport.close()
+            return
+        self._timer = asyncio.get_running_loop().call_later(DISCARDING_SECONDS, self._transport.close)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._transport.resume_reading()
+
+    def discard(self, data: bytes) -> None:
+        self._num_discarded += len(data)
+        if self._num_discarded > MAX_DISCARDED:
+            self._transport.close()
+
+    def stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 _Protocol: Any = H11Protocol
 
 
@@ -85,14 +132,21 @@ class LimitedProtocol(_Protocol):
         self.address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         self.open_connections.number += 1
         self.open_connections.by_address[client_of(self.address)] += 1
-        super().connection_made(transport)
+        super().connection_made(LingeringTransport(transport, self.is_answered_early))
         if reason := self.open_connections.refusal(self.address):
             self.refuse("503 Service Unavailable", reason)
         else:
             self.await_head()
 
+    def is_answered_early(self) -> bool:
+        """Return whether the answer was sent before all of the request had arrived."""
+        cycle = getattr(self, "cycle", None)
+        return cycle is not None and cycle.response_complete and cycle.more_body
+
     def data_received(self, data: bytes) -> None:
-        if self.is_refused:
+        if self.transport.is_lingering:
+            self.transport.discard(data)
+        if self.is_refused or self.transport.is_lingering:
             return
         super().data_received(data)
         cycle = getattr(self, "cycle", None)
@@ -130,6 +184,7 @@ class LimitedProtocol(_Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.stop_awaiting()
+        self.transport.stop_timer()
         self.open_connections.number -= 1
         self.open_connections.by_address[client_of(self.address)] -= 1
         self.open_connections.by_address += Counter()  # drops addresses without connections

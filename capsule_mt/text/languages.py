@@ -105,6 +105,7 @@ OTHER_LANGUAGES = frozenset(
 # a code with a region or a script, in their usual case: pt-BR, pt_BR, es-419, zh-Hant, zh-Hant-TW
 REGION = "(?:[A-Z]{2}|[0-9]{3})"
 TAG = rf"(?P<language>[a-z]{{2,3}})[-_](?P<subtag>{REGION}|[A-Z][a-z]{{3}})(?:[-_]{REGION})?"
+KNOWN_CODES = {*LANGUAGES, *TWO_LETTER_CODES, *TWO_LETTER_CODES.values(), *MEMBERS, *OTHER_LANGUAGES}
 TRADITIONAL_CHINESE = ("tw", "hk", "mo", "hant")
 SEVERAL_SCRIPTS = frozenset(("zh", "ks", "kr", "ace", "bjn", "min", "taq"))  # in NLLB-200 or Flores-200
 
@@ -119,6 +120,11 @@ def without_region(code: str) -> str:
         return code
     language, subtag = tag["language"].lower(), tag["subtag"].lower()
     return "zh_hant" if language == "zh" and subtag in TRADITIONAL_CHINESE else language
+
+
+def is_known_language(code: str) -> bool:
+    """Return whether this is the code of a language of our tables, also with a region or a script."""
+    return without_region(code.lower()) in KNOWN_CODES
 
 
 def language_of(code: str | None) -> str:

@@ -280,7 +280,9 @@ class Scorer:
         if not isinstance(adequacy, bool):
             raise TypeError(f"`adequacy` must be True or False, got {adequacy!r}")
         if adequacy and self.reverse is None:
-            raise ValueError(f"`adequacy` needs a reverse model: give {self.loaded.name} a `reverse`")
+            raise ValueError(
+                f"`adequacy` needs a reverse model: give {self.loaded.name} a `reverse` (`--reverse MODEL`)"
+            )
         options = SCORED._replace(
             batch_size=batch_size,
             batch_tokens=batch_tokens,
@@ -558,7 +560,7 @@ class Scorer:
 
         model, calibration, has_reverse = self.loaded, self.calibration, self.has_reverse
         if coverage.support and not has_reverse:
-            raise ValueError(f"`support` needs a reverse model: give {model.name} a `reverse`")
+            raise ValueError(f"`support` needs a reverse model: give {model.name} a `reverse` (`--reverse MODEL`)")
         layers, heads = model.head_shape
         method = choose_method(
             coverage.method,

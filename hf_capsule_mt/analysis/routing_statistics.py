@@ -54,17 +54,6 @@ def assignment_diversity(weights: torch.Tensor) -> torch.Tensor:
     return (1 - (squared_sum - self_products) / (number * (number - 1))).clamp(min=0)  # rounding may go below 0
 
 
-def decided_share(weights: torch.Tensor) -> torch.Tensor:
-    """Return the share of the assignments that are below 0.1 or above 0.9: C [..., N, M] -> [...].
-
-    Wang et al. say of CapsNMT that assignments are "very close to 0 or 1". Uniform ones of ten or more outputs count,
-    too, so read it beside the entropy. Masked inputs do not count.
-    """
-    is_kept = weights.sum(dim=-1) > 0  # [..., N]
-    decided = ((weights < 0.1) | (weights > 0.9)).double().mean(dim=-1)
-    return (decided * is_kept).sum(dim=-1) / is_kept.sum(dim=-1).clamp(min=1)
-
-
 def capsule_shares(weights: torch.Tensor) -> torch.Tensor:
     """Return the share of the inputs that each output capsule gets: C [..., N, M] -> [..., M], which sums to 1."""
     shares = weights.double().sum(dim=-2)
@@ -85,7 +74,6 @@ class IterationStatistics:
 
     entropy: float = 0.0
     diversity: float = 0.0
-    decided: float = 0.0
     positions: int = 0
     shares: torch.Tensor | None = field(default=None, repr=False)  # [M], of the inputs for each output capsule
     average: torch.Tensor | None = field(default=None, repr=False)  # [N, M], unless the inputs are words
@@ -96,7 +84,6 @@ class IterationStatistics:
         share = len(weights) / max(self.positions, 1)
         self.entropy += share * (float(assignment_entropy(weights).mean()) - self.entropy)
         self.diversity += share * (float(assignment_diversity(weights).mean()) - self.diversity)
-        self.decided += share * (float(decided_share(weights).mean()) - self.decided)
         shares = capsule_shares(weights).mean(dim=0)
         self.shares = shares if self.shares is None else self.shares + share * (shares - self.shares)
         if not inputs_are_words:
@@ -120,7 +107,6 @@ class IterationStatistics:
         return {
             "entropy": self.entropy,
             "diversity": self.diversity,
-            "decided": self.decided,
             "effective_capsules": self.effective_capsules,
             "positions": self.positions,
         }

@@ -14,9 +14,8 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
-from hf_capsule_mt.hub import load_test
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
-from hf_capsule_mt.hub.load_test import Probe, probe
+from hf_capsule_mt.hub.load_test import PROGRAM, Probe, probe
 from hf_capsule_mt.loading import limit_tokenizer, load_checkpoint, share_weights
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
@@ -85,7 +84,7 @@ def check_export(folder: str | os.PathLike[str]) -> None:
     expected = probe(*load_checkpoint(path, dtype=torch.float32))
     with tempfile.TemporaryDirectory() as temporary:
         completed = subprocess.run(
-            [sys.executable, "-I", load_test.__file__, str(path), PACKAGE],
+            [sys.executable, "-I", PROGRAM, str(path), PACKAGE],
             env=os.environ | {"HF_MODULES_CACHE": temporary, "HF_HUB_OFFLINE": "1"},
             stdin=subprocess.DEVNULL,  # where trust is not given, transformers asks for it
             capture_output=True,

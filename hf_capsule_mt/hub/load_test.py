@@ -8,6 +8,7 @@ import sys
 from importlib.abc import MetaPathFinder
 from typing import Any, NamedTuple
 
+PROGRAM = __file__
 TEXT = "The old man buys a red hat, and Who laughs? 3.5 é 🙂"
 SEARCH = {"num_beams": 2, "max_new_tokens": 12}
 

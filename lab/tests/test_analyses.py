@@ -31,7 +31,7 @@ def test_numbers_come_from_the_records(tmp_path):
     accuracies = [("trained", 0.9), ("trained", 0.8), ("untrained", 0.5), ("untrained", 0.4)]
     results = [{"encoder": encoder, "accuracy": accuracy} for encoder, accuracy in accuracies]
     records.keep("studies", {"name": PROBES, "results": results})
-    routing = [{"decided": 0.1, "effective_capsules": 8.0}, {"decided": 0.734, "effective_capsules": 5.42}]
+    routing = [{"entropy": 2.08, "effective_capsules": 8.0}, {"entropy": 1.0265, "effective_capsules": 5.42}]
     records.keep("studies", {"name": CAPSNMT, "routings": {"encoder.aggregation": routing}})
     for record, rate in zip(OVERLAPS, (0.5, 0.6, 0.7), strict=True):
         records.keep("studies", {"name": record, "overlap_rates": {"past": rate, "future": rate - 0.1}})
@@ -56,7 +56,7 @@ def test_numbers_come_from_the_records(tmp_path):
     assert "0.900 plain, 0.912 guided" in text
     assert "UNDER 3.00 plain, 2.50 guided (-1.25 to +0.25)" in text
     assert "PAST 0.10 / 0.20 / 0.30 / 0.40; FUTURE 0.50 / 0.50 / 0.50 / 0.50, 9 words" in text
-    assert "73% below 0.1 or above 0.9; 5.4 of 8 capsules in use" in text
+    assert "entropy 1.03; 5.4 of 8 capsules in use" in text
     assert "PAST 0.60 (0.50 to 0.70), FUTURE 0.50 (0.40 to 0.60), three seeds" in text
     rows = [line.split("|")[1:-1] for line in text.strip().splitlines()[2:]]
     assert len(rows) == len(ANALYSES)

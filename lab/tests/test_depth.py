@@ -43,9 +43,19 @@ def test_the_table_sorts_itself_and_says_what_is_missing(tmp_path):
     text = table(records, "deep")
     rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
     assert rows[1:4] == ["dense sum before every layer", "the top layer alone", "dense sum"]
-    assert "41.00 (1 of 3 did not learn)" in text
-    assert "| 1 of 3 |" in text
+    assert "| 2 of 3 | 3 of 3 | 1.00 / 60.00 / 62.00 |" in text
+    assert "| 1 of 1 | 1 of 3 | 40.00 |" in text
+    assert "gain" not in text  # a model that does not translate is no baseline
     assert "Not yet trained: depth attention before every layer; depth attention, with a residual; EM routing" in text
+
+
+def test_methods_that_all_learn_have_gains(tmp_path):
+    records = Records(tmp_path)
+    keep(records, {"plain": [60.0, 61.0, 62.0], "dense_everywhere": [70.0, 72.0, 72.0], "dense": [61.0, 61.0, 63.0]})
+    text = table(records, "deep")
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
+    assert rows[1:4] == ["dense sum before every layer", "dense sum", "the top layer alone"]
+    assert "| 71.33 | 3 of 3 | +10.33 [" in text
 
 
 def test_contrasts_are_those_of_blocks_and_are_corrected():

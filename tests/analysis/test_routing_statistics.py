@@ -16,7 +16,6 @@ from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
     assignment_entropy,
     capsule_shares,
-    decided_share,
     effective_number,
     encoded_batches,
     routing_statistics,
@@ -70,13 +69,6 @@ def test_diversity():  # property 31
         for i, j in itertools.combinations(range(5), 2)
     ]
     torch.testing.assert_close(assignment_diversity(weights), 1 - torch.stack(pairs).mean(dim=0))
-
-
-def test_decided_share():
-    weights = torch.tensor([[0.95, 0.05], [0.5, 0.5], [0.0, 0.0]])  # the last input is masked
-    assert float(decided_share(weights)) == pytest.approx(0.5)
-    assert float(decided_share(torch.eye(4))) == 1
-    assert decided_share(torch.rand(2, 3, 4, 5)).shape == (2, 3)
 
 
 def test_shares_around_the_step_that_says_a_word():

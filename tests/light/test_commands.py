@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt import CoverageOptions, Translator, commands
+from capsule_mt import CoverageOptions, Segment, Translator, commands, translate_file
 from capsule_mt.commands import score, translate
 from capsule_mt.commands.loading import load_translator
 from capsule_mt.coverage.methods import Calibration
@@ -244,7 +244,7 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
 def test_a_run_that_failed_before_its_first_line_is_not_resumed(run, word_for_word, tmp_path):
     (tmp_path / "in").write_text(LINES[0])
     arguments = ("--input", "in", "--output", "out")
-    with pytest.raises(ValueError, match="needs a reverse model"):
+    with pytest.raises(ValueError, match=r"needs a reverse model: give .* a `reverse` \(`--reverse MODEL`\)$"):
         run(*arguments, "--coverage", "c.tsv", "--coverage-method", "verified")
     assert (tmp_path / "out.parts").exists()
     assert run(*arguments)[0] == 0
@@ -640,9 +640,11 @@ def test_markup_with_another_name_is_not_translated_as_lines(run, capfdbinary, t
     assert run("a.strange", "--format", "lines")[0] == 0
 
 
-@pytest.mark.parametrize(
-    "suffix", [".toml", ".sbv", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz", ".ftl"]
-)
+KNOWN_WITHOUT_READER = [".toml", ".sbv", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz", ".ftl"]
+UNKNOWN = [".sami", ".lrc", ".desktop", ".conf", ".sh", ".py", ".PY.gz", ".css", ".js", ".log", ".env", ".xyz"]
+
+
+@pytest.mark.parametrize("suffix", [*KNOWN_WITHOUT_READER, *UNKNOWN])
 def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, expected, capfdbinary, tmp_path, suffix):
     content = "".join(f"{line}\n" for line in LINES).encode()
     (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
@@ -652,9 +654,35 @@ def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, exp
         name = suffix.removesuffix(".gz").lower()
         printed = capfdbinary.readouterr().err.decode()
         assert f"a{suffix}: there is no reader for {name}, but for .html, .srt" in printed
+        assert "lines of text end in .txt, .text, " in printed
+        assert "or a language's code (.de, .pt_BR, .deu_Latn), or do not have an extension" in printed
         assert "--format lines translates each line as text" in printed
         assert ("`fluent2po` of the Translate Toolkit makes a .po of it; " in printed) == (suffix == ".ftl")
         assert run(*arguments, "--format", "lines")[1] == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a", "a.txt", "a.TXT.gz", "a.text", "a.b.src", "a.hyp", "a.gz", "v1.2/a"),
+        *("a.de", "a.pl", "a.pt_BR", "a.zh-Hant-TW", "a.eng", "a.deu_Latn", "a.yue_Hant", "a.ast"),
+    ],
+)
+def test_lines_of_text_are_told_by_the_name(run, expected, tmp_path, name):
+    content = "".join(f"{line}\n" for line in LINES).encode()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert run(name)[1] == run("--input", name)[1] == expected
+
+
+@pytest.mark.parametrize("name", ["run", "run.pl", "run.txt"])
+def test_a_program_is_not_lines_of_text(run, capfdbinary, tmp_path, name):
+    (tmp_path / name).write_text("#!/usr/bin/env perl\nprint 'Hut';\n")
+    with pytest.raises(SystemExit):
+        run(name)
+    printed = capfdbinary.readouterr().err.decode()
+    assert f"{name}: begins as a program (#!); --format lines translates each line as text, including" in printed
+    assert run(name, "--format", "lines")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -945,6 +973,13 @@ def test_adequacy_lists_empty_translations_and_names_a_missing_alarm(run_score, 
     assert note not in (tmp_path / "scores.html").read_text()
 
 
+def test_what_needs_a_reverse_model_names_the_option_of_the_command(run_score):
+    for options, argument in ((("--adequacy",), "`adequacy`"), (("--coverage", "verified"), '`method="verified"`')):
+        message = rf"^{argument} needs a reverse model: give .* a `reverse` \(`--reverse MODEL`\)$"
+        with pytest.raises(ValueError, match=message):
+            run_score(*options)
+
+
 def test_no_pairs_are_an_error(run_score, tmp_path):
     with pytest.raises(ValueError, match=r"^stdin: no pairs to score"):
         run_score("--output", "scores.tsv", text="")
@@ -1020,3 +1055,18 @@ def test_a_packed_file_is_not_written_to_a_terminal(name, monkeypatch, capsys):
     with pytest.raises(SystemExit, match=r"^2$"):
         translate.parse_arguments()
     assert f"a terminal cannot show {name[2:]}: name a file with --output" in capsys.readouterr().err
+
+
+def test_public_names_are_imported_at_their_first_use():
+    modules = "sorted(name for name in sys.modules if name.startswith('capsule_mt'))"
+    names = "[getattr(capsule_mt, name) for name in capsule_mt.__all__]"
+    printed, _ = python(f"import capsule_mt, sys; print({modules}); {names}; from capsule_mt import *; print(Segment)")
+    assert printed == ["['capsule_mt']", "<class 'capsule_mt.translate.results.Segment'>"]
+
+
+def test_a_file_is_translated_by_a_public_name(word_for_word):
+    translator = Translator.from_pretrained(word_for_word)
+    (translation,) = translator([LINES[0]])
+    assert all(isinstance(segment, Segment) for segment in translation.segments)
+    written = translate_file(f"<p>{LINES[0]}</p>".encode(), "html", translator)
+    assert written.decode() == f"<p>{translation.text}</p>"

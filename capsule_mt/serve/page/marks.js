@@ -97,6 +97,8 @@ class MarkedText {
   constructor(side) {
     this.side = side;
     [this.field, this.layer, this.note] = [$(side), $(`${side}-marks`), $(`${side}-note`)];
+    this.view = this.layer.parentElement; // what scrolls
+    this.view.addEventListener("scroll", () => this.placeNote());
     this.clear();
   }
 
@@ -141,10 +143,19 @@ class MarkedText {
 
   showNote(text, { node }) {
     this.note.textContent = text;
+    this.noted = node;
     this.note.hidden = false;
-    const left = Math.min(node.offsetLeft, this.layer.offsetWidth - this.note.offsetWidth);
+    this.placeNote();
+  }
+
+  /** Put the note under its word, and hide it once the word has scrolled out of view. */
+  placeNote() {
+    if (this.note.hidden) return;
+    const left = Math.min(this.noted.offsetLeft, this.layer.offsetWidth - this.note.offsetWidth);
+    const top = this.noted.offsetTop - this.view.scrollTop;
     this.note.style.left = `${Math.max(0, left)}px`;
-    this.note.style.top = `${node.offsetTop + node.offsetHeight + 4}px`;
+    this.note.style.top = `${top + this.noted.offsetHeight + 4}px`;
+    this.note.hidden = top < 0 || top > this.view.clientHeight;
   }
 
   hideNote() {

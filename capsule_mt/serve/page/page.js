@@ -145,7 +145,7 @@ function showTexts() {
   $("check").hidden = isEmpty || isBlank("source") || texts.isShown;
   $("clear").hidden = isEmpty && isBlank("source");
   const [length, limit] = [[...$("source").value].length, settings.charLimit];
-  $("count").hidden = !(limit > 0) || length < 0.8 * limit;
+  $("count").hidden = !(limit > 0);
   $("count").textContent = `${length} of ${limit} characters`;
   $("count").className = length > limit ? "error" : "";
   remember();

@@ -306,6 +306,29 @@ def test_what_is_not_a_catalog_is_refused_by_line(content, message):
     assert str(error.value).startswith(message)
 
 
+def test_flutter_reads_the_last_value_of_a_key():
+    """Dart's `json.decode` takes the last one, as Python's `json` does; translators' tools write such files."""
+    content = """{
+  "hat": "a red hat",
+  "@hat": {"description": "worn"},
+  "hat": "a blue hat",
+  "@hat": {},
+  "hat": "a green hat",
+  "man": "an old man"
+}"""
+    written = translated("en.arb", content, "de")
+    assert json.loads(written) == {"hat": "A GREEN HAT", "@hat": {}, "man": "AN OLD MAN"}
+    unchanged = {index for index, line in enumerate(content.splitlines(), start=1) if line in written.splitlines()}
+    assert unchanged == {1, 2, 3, 4, 5, 8}
+    notes = [(unit.location, unit.note) for unit in read("en.arb", content, "de").units if unit.note]
+    again = "occurs again below; programs read its last value, so this one stays as it is"
+    assert notes == [
+        ("line 2", f"the key 'hat' {again}"),
+        ("line 3", f"the key '@hat' {again}"),
+        ("line 4", f"the key 'hat' {again}"),
+    ]
+
+
 def test_the_form_for_nothing_stays_in_languages_without_it():
     """Flutter takes `zero` for 0 in every language; pyarb 1.2.0 has such a message."""
     pyicumessageformat = pytest.importorskip("pyicumessageformat")

@@ -98,6 +98,27 @@ def test_what_a_model_says_of_itself(tmp_path):
     assert load_model(folder).generation == {"num_beams": 3, "bad_words_ids": [[0]], "max_length": 30}
 
 
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("use_cache", 5, "`use_cache` must be True or False, got 5"),
+        ("use_cache", "yes", "`use_cache` must be True or False, got 'yes'"),
+        ("do_sample", 0, "`do_sample` must be True or False, got 0"),
+        ("num_beam_groups", True, "`num_beam_groups` must be a whole number, got True"),
+        ("encoder_no_repeat_ngram_size", 1.5, "`encoder_no_repeat_ngram_size` must be a whole number, got 1.5"),
+        ("guidance_scale", "1", "`guidance_scale` must be a number, got '1'"),
+    ],
+)
+def test_an_option_that_the_engine_lacks_is_refused_for_its_type(file, field, value, message, tmp_path):
+    folder = golden("capsule_marian", tmp_path / "model")
+    edit_json(folder / file, **{field: value})
+    with pytest.raises(CheckpointError, match=re.escape(f"{file}: {message}")):
+        load_model(folder)
+    edit_json(folder / file, diversity_penalty=0, encoder_repetition_penalty=1, **{field: None})
+    assert load_model(folder).generation["max_new_tokens"] == 40
+
+
 def test_a_shortlist(tmp_path):
     folder = golden("capsnmt", tmp_path / "model")
     Shortlist.of_translations({}, [5, 6, 7], (700, 700)).save(folder / FILE_NAME)

@@ -5,6 +5,7 @@ import contextlib
 import json
 import resource
 import shutil
+import socket
 import subprocess
 from collections import Counter
 
@@ -14,7 +15,7 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
-from capsule_mt.serve.connections import BACKLOG, OTHER_FILES, Connections, max_open_files
+from capsule_mt.serve.connections import BACKLOG, MAX_DISCARDED, OTHER_FILES, Connections, max_open_files
 from tests.light.serve.processes import body_of, open_request, read_answer
 
 
@@ -115,6 +116,62 @@ def test_what_is_not_http_after_the_answer_closes_the_connection(serve_fake, tmp
 
     assert asyncio.run(send()) == ("200", b"")
     assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
+@pytest.mark.parametrize("headers", [(), ("Transfer-Encoding: chunked",)])
+def test_who_sends_too_much_reads_the_answer(serve_fake, headers, tmp_path):
+    """A socket that is closed while bytes arrive is reset, which can destroy an answer that was sent before."""
+    _, address = serve_fake()
+    body = b"x" * (8 << 20)
+    content = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if headers else body
+    lines = b"\r\n".join([*(header.encode() for header in headers or (f"Content-Length: {len(body)}",)), b"", b""])
+
+    def send():
+        """Send all of the request before reading anything, as most clients do."""
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as client:
+            client.sendall(HEAD + lines + content)
+            answer = b""
+            while received := client.recv(1 << 16):
+                answer += received
+        return answer
+
+    answer = send()
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"the request has more than" in answer
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
+def test_what_follows_a_request_that_is_too_long_is_read_within_limits(serve_fake):
+    _, address = serve_fake()
+    too_much = MAX_DISCARDED + (64 << 20)  # more than the buffers of both sides hold
+
+    async def send():
+        _, writer = await open_request(address, b"", 1 << 40)
+        chunk, num_sent = b"x" * (1 << 20), 0
+        with contextlib.suppress(ConnectionError):
+            while num_sent < too_much:
+                writer.write(chunk)
+                await writer.drain()
+                num_sent += len(chunk)
+        writer.close()
+        return num_sent
+
+    assert asyncio.run(send()) < too_much
+
+    async def drip():
+        reader, writer = await open_request(address, b"x" * 200_000, 1 << 40)
+        head, _ = await read_answer(reader)
+        assert await reader.read() == b""
+        with contextlib.suppress(ConnectionError):
+            for _ in range(300):
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.2)
+            pytest.fail("the server reads what follows for ever")
+        return head
+
+    assert asyncio.run(drip()).split()[1] == "413"
 
 
 def test_who_sends_no_more_gets_an_answer_and_who_has_gone_is_not_waited_for(serve_fake):
