@@ -10,9 +10,10 @@ import time
 
 import pytest
 
+from capsule_mt.files.sandbox.worker import StoppedError
 from capsule_mt.formats.reading import PLAIN, format_of, parse
 from capsule_mt.formats.units import FormatError, Translated
-from capsule_mt.formats.worker import Source, StoppedError, Worker
+from capsule_mt.formats.worker import Source, Worker
 from tests.light.formats.files import FILES, content_of, docx
 from tests.light.serve.fakes import until
 
@@ -68,7 +69,7 @@ def test_a_text_with_too_many_characters_is_not_sent(worker):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system does not limit the time of a process")
 def test_processor_time_is_limited(monkeypatch):
-    monkeypatch.setattr("capsule_mt.formats.worker.WAIT", 1000)  # not by the clock, on a busy machine
+    monkeypatch.setattr("capsule_mt.files.sandbox.worker.WAIT", 1000)  # not by the clock, on a busy machine
     worker, start_times = Worker(seconds=0.5), os.times()
     with pytest.raises(FormatError, match=r"^a\.html: takes longer than 0\.5 s to read or write$"):
         worker.read(SLOW, 100)
@@ -252,7 +253,7 @@ def test_the_limits_hold_in_a_fork():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
 def test_a_process_with_threads_does_not_fork(monkeypatch):
-    monkeypatch.setattr("capsule_mt.formats.worker.Forked", None)
+    monkeypatch.setattr("capsule_mt.files.sandbox.worker.Forked", None)
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
