@@ -252,6 +252,35 @@ def test_the_limits_hold_in_a_fork():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
+def test_garbage_of_the_parent_closes_no_file_of_a_fork():
+    """The numbers of its files are those of files that the parent had open."""
+    run_alone("""
+        import gc
+        from capsule_mt.files.sandbox.worker import Sandbox
+
+        class Garbage:
+            def __init__(self):
+                self.descriptor, self.itself = os.open(os.devnull, os.O_RDONLY), self
+
+            def __del__(self):
+                os.close(self.descriptor)
+
+        def answer(job, contents, limits):
+            with open(os.__file__) as file:
+                gc.collect()
+                return {"first": file.read(1)}, []
+
+        gc.disable()
+        for _ in range(20):
+            Garbage()
+        sandbox = Sandbox(forks=True)
+        sandbox.answer = answer
+        assert sandbox._send("a")[0]["first"] == "r"
+        sandbox.close()
+    """)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
 def test_a_process_with_threads_does_not_fork(monkeypatch):
     monkeypatch.setattr("capsule_mt.files.sandbox.worker.Forked", None)
     release = threading.Event()
