@@ -96,6 +96,11 @@ def _answer(
     return {"error": message, "is_last": True}, []
 
 
+def reported(error: BaseException) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the answer that reports an error, which `Sandbox.reported_types` maps to a type."""
+    return {"error": str(error), "kind": type(error).__name__}, []
+
+
 def _limit(name: str, value: int) -> None:
     """Limit a resource of this process, if the system can."""
     try:

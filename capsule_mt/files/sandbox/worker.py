@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -22,7 +22,7 @@ WAIT = 6 if LIMITS_SECONDS else 1
 MEMORY = 512 << 20  # bytes
 # isolated, and without site-packages
 CODE = (
-    "import sys; sys.path.append({root!r}); from {module} import {function} as answer; "
+    "import sys; sys.path += {folders!r}; from {module} import {function} as answer; "
     "from capsule_mt.files.sandbox.child import main; main(answer)"
 )
 Process: TypeAlias = "subprocess.Popen[bytes] | Forked"
@@ -38,12 +38,16 @@ class Sandbox:
 
     answer: what the process does with a job: a function at the top of a module.
     error_type: of errors that name the fault of a file.
+    reported_types: the other types of errors that `answer` may report, by name.
+    libraries: third-party packages that `answer` imports.
     max_message: bytes of texts, and of files, that are exchanged with the process; by default those of a server.
     forks: fork this process if that is safe, instead of starting an interpreter.
     """
 
     answer: Answer
     error_type: type[Exception] = ValueError
+    reported_types: Mapping[str, type[Exception]] = {}
+    libraries: Sequence[str] = ()
 
     def __init__(
         self, seconds: float = SECONDS, memory: int = MEMORY, max_message: int | None = None, forks: bool = False
@@ -106,7 +110,8 @@ class Sandbox:
             if answer.get("is_last"):
                 self._end(process)
         if "error" in answer:
-            raise self._reported_error(answer)
+            error_type = self.reported_types.get(answer.get("kind", ""), self.error_type)
+            raise error_type(str(answer["error"]))
         return answer, files
 
     def _running_process(self) -> Process:
@@ -116,15 +121,11 @@ class Sandbox:
             if self.forks and can_fork():
                 self._process = Forked(lambda stdin, stdout: serve(stdin, stdout, limits, self.answer))
             else:
-                root, answer = str(Path(__file__).resolve().parents[3]), self.answer
-                code = CODE.format(root=root, module=answer.__module__, function=answer.__name__)
+                folders, answer = folders_of(self.libraries), self.answer
+                code = CODE.format(folders=folders, module=answer.__module__, function=answer.__name__)
                 command = [sys.executable, "-I", "-S", "-c", code, *map(str, limits)]
                 self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         return self._process
-
-    def _reported_error(self, answer: dict[str, Any]) -> Exception:
-        """Return the error that an answer reports."""
-        return self.error_type(str(answer["error"]))
 
     def _error(self, name: str, process: Process) -> Exception:
         """Return the error that explains why a process has not answered, after it ended."""
@@ -142,6 +143,16 @@ class Sandbox:
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):  # closing flushes what the dead process has not read
                 cast(Any, pipe).close()
+
+
+def folders_of(libraries: Sequence[str]) -> list[str]:
+    """Return the folders of this package and of libraries; those that are not installed have none."""
+    from importlib.util import find_spec  # late: most processes need no library
+
+    specs = [find_spec(library) for library in libraries]
+    origins = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
+    roots = [Path(__file__).resolve().parents[3], *(Path(origin).resolve().parents[1] for origin in origins)]
+    return list(dict.fromkeys(map(str, roots)))
 
 
 def _stopped(name: str) -> StoppedError:
