@@ -265,7 +265,7 @@ class ModelList:
         self._loaded = {
             folder: translator
             for folder, translator in self._loaded.items()
-            if folder in folders and self._files[folder] == files_in(folder)
+            if folder in folders and self._files.get(folder) == files_in(folder)  # lacks one if another one failed
         }
         translator_of = {}
         for pair, path in pairs.items():

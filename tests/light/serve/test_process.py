@@ -342,6 +342,21 @@ def test_a_hostile_model_neither_ends_nor_blocks_the_server(serve_list, tmp_path
     assert server.wait(60) == 0
 
 
+def test_a_reload_that_fails_half_way_does_not_spoil_the_next(tmp_path):
+    """The first of the new models had been loaded when the second one failed."""
+    new, bad = (shutil.copytree(GOLDEN, tmp_path / name) for name in ("new", "bad"))
+    (bad / "config.json").write_text("{")
+    file = tmp_path / "models"
+    models = ModelList(command_parser().parse_args(["--models", str(file)]))
+    file.write_text(f"en-de={GOLDEN}\n")
+    models.load()
+    file.write_text(f"en-de={GOLDEN}\nen-pt={new}\nen-fr={bad}\n")
+    with pytest.raises(ValueError, match="is not JSON"):
+        models.load()
+    file.write_text(f"en-de={GOLDEN}\nen-pt={new}\n")
+    assert [str(pair) for pair in models.load()[0]] == ["en-de", "en-pt"]
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not list processes")
 def test_it_serves_and_stops_while_a_model_is_loaded_in_another_process(serve_list, tmp_path):
     server, address, reload = serve_list
