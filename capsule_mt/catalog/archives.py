@@ -23,7 +23,7 @@ from capsule_mt.messages import shown
 
 MAX_BYTES = 1 << 34  # of all files, unpacked: the largest models of OPUS-MT have 1 GB
 MAX_FILES = 1000  # beside a model; OPUS-MT has about ten
-MAX_RATIO = 20  # of the unpacked size to the packed one; vocabularies have up to 5
+MAX_RATIO = 20  # of the unpacked size to the packed one: a tokenizer.json has 6, weights 1.1 to 1.3
 MAX_SMALL = 1 << 16  # bytes: a smaller file may have any ratio; all files together may not
 VOCABULARY = r"\.spm$|\.model$|vocab|^tokenizer\.json$|^(?!.*decoder\.|config).*\.ya?ml$"
 MODELS = (".npz", ".bin", ".safetensors")
