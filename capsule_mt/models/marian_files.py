@@ -139,9 +139,10 @@ def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str
         )
     if version != VERSION:
         raise CheckpointError(f"{file}: is not a `.bin` of Marian, which begins with its version, {VERSION}")
+    content = read(32 * count)
     if count > MAX_TENSORS:
         raise CheckpointError(f"{file}: has {count} tensors; at most {MAX_TENSORS} are read")
-    headers = list(struct.iter_unpack("<QQQQ", read(32 * count)))
+    headers = list(struct.iter_unpack("<QQQQ", content))
     longest = max((length for length, *_ in headers), default=0)
     if longest > MAX_NAME:
         raise CheckpointError(f"{file}: the name of a tensor has {longest} bytes; at most {MAX_NAME} are read")

@@ -140,7 +140,7 @@ def _varint(value: int) -> bytes:
 
 
 def _binary(count: int, length: int = 1, dimensions: int = 0, padding: int = 0) -> bytes:
-    headers = struct.pack("<QQQQ", length, 0x404, dimensions, 4) * min(count, 5000)
+    headers = struct.pack("<QQQQ", length, 0x404, dimensions, 4) * min(count, 1_000_000)
     return struct.pack("<QQ", 1, count) + headers + b"a" * length + struct.pack("<Q", padding)
 
 
@@ -175,6 +175,19 @@ SHORTLISTS: dict[str, Builder] = {
     "zeros": lambda size: struct.pack("<6Q", 0xF11A48D5013417F5, 0, 0, 0, size, 0) + bytes(8 * size),
     "falling": lambda size: struct.pack("<6Q", 0xF11A48D5013417F5, 0, 0, 0, size, 0) + b"\xff" * 8 * size,
 }
+
+
+def _candidates(**metadata: str) -> bytes:
+    tensors = {
+        name: {"dtype": "I32", "shape": [0], "data_offsets": [0, 0]} for name in ("starts", "tokens", "frequent")
+    }
+    return _header({"__metadata__": metadata, **tensors})
+
+
+CANDIDATES: dict[str, Builder] = HEADERS | {
+    "vocabulary": lambda size: _candidates(vocabulary="9" * size),
+    "multiple": lambda size: _candidates(vocabulary="9", multiple="9" * size),
+}
 # for each kind of file: the sound folder that has it, its name, and what builds its content
 FILES: dict[str, tuple[str, str, dict[str, Builder]]] = {
     "pickle": ("capsule_marian", PICKLED_FILE, PICKLES),
@@ -190,6 +203,7 @@ FILES: dict[str, tuple[str, str, dict[str, Builder]]] = {
     "npz": ("opus", "model.npz", NUMPIES),
     "bin": ("int8", "", BINARIES),
     "shortlist": ("int8", "", SHORTLISTS),
+    "candidates": ("capsule_marian", "shortlist.safetensors", CANDIDATES),
 }
 NAMES = {"bin": "model*.bin", "shortlist": "lex*.bin"}  # patterns of files whose names have a language pair
 
@@ -221,7 +235,7 @@ def check_stranger(case: Case) -> None:
         folder = Path(parent) / "model"
         write_hostile(case["kind"], case["builder"], case["size"], folder)
         try:
-            load_model(folder, shortlist=case["kind"] == "shortlist")
+            load_model(folder, shortlist=case["kind"] in ("shortlist", "candidates"))
         except (CheckpointError, UnsupportedModelError) as error:
             message = str(error)
         else:

@@ -2,13 +2,13 @@
 
 import os
 import shutil
-import signal
 import sys
 
 import pytest
 
 from capsule_mt import Translator
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.files.sandbox import worker
 from capsule_mt.models import pickled, probe, probing
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.opening import CheckpointError
@@ -17,6 +17,7 @@ from capsule_mt.models.weights import MAX_TENSORS
 from tests.fixtures.marian_models import marian_folder
 from tests.fuzz.pickles import SOUND, archive
 from tests.fuzz.strangers import FILES, PROTOCOL, check_stranger, tensors, write_hostile
+from tests.light.models.answers import crash, fail
 from tests.light.models.files import golden
 
 # a tuple a million deep, tuples that share tuples, and marks that are closed one by one
@@ -90,10 +91,6 @@ def test_a_pickle_of_17_megabytes_is_refused_unread(pickled_folder):
         load_model(folder)
 
 
-def crash(job, contents, limits):
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_pickle_is_read_in_another_process(pickled_folder, monkeypatch):
     folder = pickled_folder(SOUND)
@@ -120,7 +117,10 @@ def test_counts_and_names_are_bounded(kind, builder, size, message, tmp_path):
 
 
 # ---- models that a process of its own loads first
-def test_a_probe_raises_what_loading_raises(tmp_path, unprobed):
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_probe_raises_what_loading_raises(forks, tmp_path, unprobed, monkeypatch):
+    if not forks:
+        monkeypatch.setattr(worker, "can_fork", lambda: False)
     sound = golden("capsule_marian", tmp_path / "sound")
     probing.probe(str(sound), int8=True, shortlist=False)
     probing.probe(str(marian_folder("yml", tmp_path / "yml")))
@@ -155,17 +155,13 @@ def test_a_probe_that_takes_too_much_memory_ends(tmp_path, unprobed, monkeypatch
         probing.probe(str(tmp_path / "model"))
 
 
-def fail(job, contents, limits):
-    try:
-        return {}[job["name"]], []
-    except LookupError as error:
-        return probe.error_report(error, job["name"])
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_probe_that_crashes_is_one_error(tmp_path, unprobed, monkeypatch):
     folder = golden("capsule_marian", tmp_path / "model")
     monkeypatch.setattr(probe.Probe, "answer", staticmethod(crash))
+    with pytest.raises(CheckpointError, match=r"model: the process that read it ended with code -11$"):
+        probing.probe(str(folder))
+    monkeypatch.setattr(worker, "can_fork", lambda: False)
     with pytest.raises(CheckpointError, match=r"model: the process that read it ended with code -11$"):
         probing.probe(str(folder))
     monkeypatch.setattr(probe.Probe, "answer", staticmethod(fail))
