@@ -3,6 +3,7 @@
 A message is the length of a JSON object in four bytes, the object, and the files, whose lengths the object states.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -70,6 +71,9 @@ def serve(stdin: BinaryIO, stdout: BinaryIO, limits: Limits, answer_job: Answer)
         signal.signal(name, signal.SIG_IGN)
     _limit("RLIMIT_AS", limits.memory + _memory()[0])
     _limit("RLIMIT_CORE", 0)
+    # where memory is scarcer than the limit, Linux ends this process and not the server
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as adjustment:
+        adjustment.write("1000")
     resident = _memory()[1]
     while True:
         try:

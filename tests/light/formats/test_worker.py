@@ -112,6 +112,13 @@ def test_memory_is_limited():
     worker.stop()
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/oom_score_adj"), reason="the system does not have this file")
+def test_linux_ends_the_process_first_if_memory_is_scarce(worker):
+    assert works(worker)
+    with open(f"/proc/{worker._process.pid}/oom_score_adj") as adjustment:
+        assert adjustment.read() == "1000\n"
+
+
 def test_a_process_that_took_much_memory_does_not_keep_it(worker):
     assert works(worker)
     process = worker._process
