@@ -1,21 +1,36 @@
 """A model in a `.zip`, as OPUS-MT and the Tatoeba Challenge publish them: unpacked once, into the cache.
 
-Packages of Argos Translate are refused: they have models of CTranslate2.
+The cache is keyed by the SHA-256 of the archive. A process with limits of time and memory reads the archive, and
+another one loads the model: what does not load does not stay in the cache. Packages of Argos Translate are refused:
+they have models of CTranslate2.
 """
 
-import hashlib
 import os
 import re
+import secrets
 import shutil
-import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import IO, Any
 
 from capsule_mt.catalog.entries import CatalogError, cache_folder
+from capsule_mt.files.digests import BLOCK, digest_of, file_digest
+from capsule_mt.files.sandbox.child import Limits, reported
+from capsule_mt.files.sandbox.worker import Sandbox
+from capsule_mt.messages import shown
 
 MAX_BYTES = 1 << 34  # of all files, unpacked: the largest models of OPUS-MT have 1 GB
+MAX_FILES = 1000  # beside a model; OPUS-MT has about ten
+MAX_RATIO = 20  # of the unpacked size to the packed one: a tokenizer.json has 6, weights 1.1 to 1.3
+MAX_SMALL = 1 << 16  # bytes: a smaller file may have any ratio; all files together may not
+VOCABULARY = r"\.spm$|\.model$|vocab|^tokenizer\.json$|^(?!.*decoder\.|config).*\.ya?ml$"
 MODELS = (".npz", ".bin", ".safetensors")
+HUB_MODELS = ("pytorch_model.bin", ".safetensors")  # those of transformers, which need a configuration
+HUB_CONFIG = "config.json"
+SECONDS, SECONDS_PER_BYTE = 60.0, 600 / (1 << 30)  # of the processor to unpack an archive
+MEMORY = 512 << 20  # bytes
 
 
 def unpacked(file: str | os.PathLike[str]) -> Path:
@@ -25,19 +40,61 @@ def unpacked(file: str | os.PathLike[str]) -> Path:
         CatalogError: a damaged archive, or one without a model or with models in several folders.
     """
     file = os.fspath(file)
+    digest = file_digest(file)
+    folder = cache_folder() / "archives" / digest
+    if not folder.is_dir():
+        _unpack(file, digest, folder)
+    return folder
+
+
+def _unpack(file: str, digest: str, folder: Path) -> None:
+    """Unpack an archive into a new folder, which appears when its model has been loaded once."""
+    from capsule_mt.models.probing import probe  # late: most archives are in the cache
+
+    partial = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.partial")
     try:
-        with zipfile.ZipFile(file) as archive:
-            members = _model_members(file, archive)
-            description = "".join(f"{name} {member.CRC} {member.file_size}\n" for name, member in members.items())
-            folder = cache_folder() / "archives" / hashlib.sha256(description.encode()).hexdigest()[:32]
-            if not folder.is_dir():
-                _unpack(archive, members, folder)
-            return folder
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
-        raise CatalogError(f"{file}: is not a `.zip`, or it is damaged ({error})") from None
+        with Unpacker(SECONDS + SECONDS_PER_BYTE * os.path.getsize(file), MEMORY, forks=True) as unpacker:
+            unpacker.unpack(file, digest, partial)
+        try:
+            probe(os.fspath(partial))
+        except (OSError, ValueError) as error:
+            raise type(error)(str(error).replace(os.fspath(partial), file)) from None
+        try:
+            partial.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
-def _model_members(file: str, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+# ---- in the sandbox
+def answer(job: dict[str, Any], contents: list[bytes], limits: Limits) -> tuple[dict[str, Any], list[bytes]]:
+    """Unpack the model of an archive into a folder, which is made once the list of its files has been checked."""
+    file = job["name"]
+    try:
+        with open(file, "rb") as stream:
+            if digest_of(iter(lambda: stream.read(BLOCK), b"")) != job["digest"]:
+                raise CatalogError(f"{file}: has changed while it was read: load it again")
+            with zipfile.ZipFile(stream) as archive:
+                _write_members(archive, _model_members(file, stream, archive), Path(job["folder"]))
+    except (CatalogError, OSError) as error:
+        return reported(error)
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+        return reported(CatalogError(f"{file}: is not a `.zip`, or it is damaged ({error})"))
+    return {}, []
+
+
+class Unpacker(Sandbox):
+    """A process that unpacks an archive."""
+
+    answer, error_type, reported_types = staticmethod(answer), CatalogError, {"OSError": OSError}
+
+    def unpack(self, file: str, digest: str, folder: Path) -> None:
+        self._send(file, digest=digest, folder=os.fspath(folder))
+
+
+def _model_members(file: str, stream: IO[bytes], archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Return the files beside the model by their names, whatever folder of the archive they are in."""
     members = [member for member in archive.infolist() if not member.is_dir()]
     if any(re.fullmatch(r"[^/]*/model/model\.bin", member.filename) for member in members):
@@ -54,25 +111,42 @@ def _model_members(file: str, archive: zipfile.ZipFile) -> dict[str, zipfile.Zip
     total = sum(member.file_size for member in beside.values())
     if total > MAX_BYTES:
         raise CatalogError(f"{file}: has {total} bytes unpacked; at most {MAX_BYTES} are read")
+    if len(beside) > MAX_FILES:
+        raise CatalogError(f"{file}: has {len(beside)} files beside its model; at most {MAX_FILES} are read")
+    _check_names(file, beside)
+    _check_ratios(file, os.fstat(stream.fileno()).st_size, beside)
     return beside
+
+
+def _check_names(file: str, names: Iterable[str]) -> None:
+    """Refuse a model without the files that it needs to load, before anything is unpacked."""
+    if HUB_CONFIG not in names and any(name.endswith(HUB_MODELS) for name in names):
+        raise CatalogError(f"{file}: has no {HUB_CONFIG} beside its model")
+    if not any(re.search(VOCABULARY, name) for name in names):
+        raise CatalogError(f"{file}: has no vocabulary beside its model, such as source.spm or tokenizer.json")
+
+
+def _check_ratios(file: str, size: int, members: Mapping[str, zipfile.ZipInfo]) -> None:
+    """Refuse an archive of `size` bytes that would become much larger."""
+    for name, member in members.items():
+        if member.file_size > max(MAX_SMALL, MAX_RATIO * member.compress_size):
+            raise CatalogError(
+                f"{file}: {shown(name)} has {member.file_size} bytes, packed into {member.compress_size}; at most "
+                f"{MAX_RATIO} times as many are read"
+            )
+    total = sum(member.file_size for member in members.values())
+    if total > MAX_RATIO * size:
+        raise CatalogError(
+            f"{file}: has {total} bytes unpacked, but {size} packed; at most {MAX_RATIO} times as many are read"
+        )
 
 
 def _is_in(name: str, folder: str) -> bool:
     return os.path.dirname(name) == folder and "\\" not in name and os.path.basename(name) not in ("", ".", "..")
 
 
-def _unpack(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], folder: Path) -> None:
-    """Write the files to a new folder, which appears when all are there."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
-        for name, member in members.items():
-            with archive.open(member) as source, open(partial / name, "xb") as target:
-                shutil.copyfileobj(source, target)
-        try:
-            partial.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else another process was faster
-                raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+def _write_members(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, member in members.items():
+        with archive.open(member) as source, open(folder / name, "xb") as target:
+            shutil.copyfileobj(source, target)

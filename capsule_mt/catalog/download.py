@@ -22,6 +22,8 @@ TIMEOUT = 30.0  # seconds without a byte
 TRIES = 4  # in a row without a new byte
 SECONDS_BETWEEN_TRIES = 1.0
 TRANSIENT_STATUSES = (408, 429, 500, 502, 503, 504)
+MAX_JSON = 1 << 26  # bytes: Mozilla's registry has 1 MB
+MAX_RATIO, MAX_SMALL = 20, 1 << 16  # a packed file that is larger unpacks to at most 20 times its size
 GZIP = b"\x1f\x8b"
 NETWORK_ERRORS = (http.client.HTTPException, ConnectionError, TimeoutError, urllib.error.URLError)
 
@@ -41,9 +43,11 @@ def read_json(url: str) -> Any:
     """Download a small JSON file and return its content."""
     try:
         with _open(url, {"Accept-Encoding": "identity"}) as response:
-            content = response.read()
+            content = response.read(MAX_JSON + 1)
     except NETWORK_ERRORS as error:
         raise _download_error(url, error) from None
+    if len(content) > MAX_JSON:
+        raise CatalogError(f"{url}: has more than {MAX_JSON} bytes")
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -135,6 +139,7 @@ def _check_and_move(file: RemoteFile, part: Path, target: Path) -> None:
     with open(part, "rb") as stream:
         is_packed = file.url.endswith(".gz") and stream.read(2) == GZIP
     sha256, size = hashlib.sha256(), 0
+    max_size = max(MAX_SMALL, MAX_RATIO * _size(part))
     unpacked = target.with_name(f"{target.name}.unpacked")
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(open(part, "rb"))
@@ -144,6 +149,8 @@ def _check_and_move(file: RemoteFile, part: Path, target: Path) -> None:
             size += len(block)
             if file.size is not None and size > file.size:
                 raise ValueError(f"has more than {file.size} bytes")
+            if size > max_size:
+                raise ValueError(f"unpacks to more than {MAX_RATIO} times its size")
             if output is not None:
                 output.write(block)
     if file.size is not None and size != file.size:

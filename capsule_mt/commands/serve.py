@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_network
 from itertools import product
 from pathlib import Path
@@ -265,7 +265,7 @@ class ModelList:
         self._loaded = {
             folder: translator
             for folder, translator in self._loaded.items()
-            if folder in folders and self._files[folder] == files_in(folder)
+            if folder in folders and self._files.get(folder) == files_in(folder)  # lacks one if another one failed
         }
         translator_of = {}
         for pair, path in pairs.items():
@@ -290,7 +290,6 @@ class ModelList:
     def _pairs(self) -> "tuple[dict[LanguagePair, str], dict[LanguagePair, str]]":
         """Return the path or name of each pair's model, and the line of `--models` that names it, or an empty text."""
         from capsule_mt.catalog.pairs import language_pairs
-        from capsule_mt.models.loading import find_model
 
         pairs: dict[LanguagePair, str] = {}
         origins: dict[LanguagePair, str] = {}
@@ -298,11 +297,19 @@ class ModelList:
         for name, origin in [*names, *names_in(self._arguments.models)]:
             with errors_from(origin):
                 if os.path.isdir(name):
-                    find_model(name)
+                    self._probe(name)
                 pairs = language_pairs([name], pairs)
             for pair in pairs:
                 origins.setdefault(pair, origin)
         return pairs, origins
+
+    def _probe(self, folder: str) -> None:
+        """Refuse a damaged or hostile model before this process reads it; transformers may read another one."""
+        from capsule_mt.engine.program import UnsupportedModelError
+        from capsule_mt.models.probing import probe
+
+        with suppress(UnsupportedModelError):
+            probe(folder, int8=self._arguments.int8, shortlist=self._arguments.shortlist)
 
 
 @contextmanager
@@ -352,6 +359,7 @@ def files_in(folder: str) -> list[tuple[str, int, int]]:
 
 def serve(arguments: argparse.Namespace) -> bool:
     """Serve until a signal; return whether every request was answered."""
+    from capsule_mt.models.probing import probing_every_model
     from capsule_mt.serve.answers import Limits
     from capsule_mt.serve.clients import Keys
     from capsule_mt.serve.connections import Connections
@@ -373,7 +381,7 @@ def serve(arguments: argparse.Namespace) -> bool:
         arguments.read_seconds,
         tuple(arguments.proxies),
     )
-    with bind(arguments.host, arguments.port) as listener:
+    with bind(arguments.host, arguments.port) as listener, probing_every_model():
         models = ModelList(arguments)
         with stopping_at_sigterm():
             translators, detector = models.load()

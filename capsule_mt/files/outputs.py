@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # importing it takes 4 ms, and a run that writes to stdout do
     from pathlib import Path
 
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
+MAX_OBJECT = 1 << 26  # bytes
 NUMBERS = itertools.count()  # of partial files: a process may have several open at once
 
 
@@ -114,10 +115,13 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def read_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the object in a JSON file, or `None` if the file is missing or damaged."""
+    """Return the object in a JSON file, or `None` if the file is missing, damaged, too large, or a pipe."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
+            return None
         with open(path, "rb") as stream:
-            value = json.load(stream)
+            content = stream.read(MAX_OBJECT + 1)
+        value = json.loads(content) if len(content) <= MAX_OBJECT else None
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

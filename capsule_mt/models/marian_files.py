@@ -19,8 +19,8 @@ from capsule_mt.engine.library import count_invalid
 from capsule_mt.engine.program import DTYPES, Codes, Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.marian_yaml import read_yaml
-from capsule_mt.models.opening import open_file
-from capsule_mt.models.weights import CheckpointError
+from capsule_mt.models.opening import MAX_TEXT, open_file
+from capsule_mt.models.weights import MAX_NAME, MAX_TENSORS, CheckpointError
 
 OPTIONS = "special:model.yml"
 VERSION = 1
@@ -84,6 +84,8 @@ def options_of(weights: "MarianFile") -> dict[str, object]:
             f"{weights.file}: lacks `{OPTIONS}`, the options of the model: it is not a file of Marian"
         )
     origin = f"{weights.file}: {OPTIONS}"
+    if weights.items[OPTIONS].size > MAX_TEXT:  # of which `read_yaml` reads less
+        raise CheckpointError(f"{origin}: has {weights.items[OPTIONS].size} bytes; at most {MAX_TEXT} are read")
     try:
         text = bytes(weights.content(OPTIONS)).rstrip(b"\0").decode()
     except UnicodeDecodeError:
@@ -137,7 +139,13 @@ def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str
         )
     if version != VERSION:
         raise CheckpointError(f"{file}: is not a `.bin` of Marian, which begins with its version, {VERSION}")
-    headers = list(struct.iter_unpack("<QQQQ", read(32 * count)))
+    content = read(32 * count)
+    if count > MAX_TENSORS:
+        raise CheckpointError(f"{file}: has {count} tensors; at most {MAX_TENSORS} are read")
+    headers = list(struct.iter_unpack("<QQQQ", content))
+    longest = max((length for length, *_ in headers), default=0)
+    if longest > MAX_NAME:
+        raise CheckpointError(f"{file}: the name of a tensor has {longest} bytes; at most {MAX_NAME} are read")
     names = [read(length) for length, *_ in headers]
     shapes = []
     for _, _, dimensions, _ in headers:
@@ -184,6 +192,8 @@ class NumpyFile:
         try:
             with open_file(file) as opened, zipfile.ZipFile(opened) as archive:
                 size = os.fstat(opened.fileno()).st_size
+                if len(archive.infolist()) > MAX_TENSORS:
+                    raise CheckpointError(f"{file}: has more than {MAX_TENSORS} tensors")
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
                     if name == member.filename or name in self.items:

@@ -13,6 +13,7 @@ from capsule_mt.messages import shown
 from capsule_mt.models.opening import read_text
 from capsule_mt.models.weights import CheckpointError
 
+MAX_CHARACTERS = 1 << 20  # of a configuration, which has 5,000; a vocabulary may have more
 NAMED = re.compile(r"([A-Za-z0-9_.-]+):(?:\s+(.*))?")
 ITEM = re.compile(r"\s*-\s+(.*)")
 FLOW_BELOW = re.compile(r"\s+\[(.*)\]")  # yaml-cpp writes an empty list on the next line
@@ -29,6 +30,8 @@ def read_yaml(text: str, origin: str) -> dict[str, Any]:
     Args:
         origin: the file, for errors.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise CheckpointError(f"{origin}: has {len(text)} characters; at most {MAX_CHARACTERS} are read")
     values: dict[str, Any] = {}
     key = ""
     for line_number, line in _lines(text):

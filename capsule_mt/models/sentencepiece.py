@@ -25,6 +25,7 @@ UNMATCHED = frozenset(range(256)) - {NORMAL, USER_DEFINED}  # kinds of pieces th
 # the library's search for the largest score starts here, not at -inf; scores, which are logarithms, are rarely larger
 SMALLEST_FLOAT = 2.0**-126
 MAX_PART_LENGTH = 32  # characters that the map may replace at once; Unicode's compositions are shorter
+MAX_REPLACEMENT = 1024  # bytes: Unicode's longest has 33; each character of a text may become one
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 # the score of a character without a piece is this much below the lowest score of any piece
 UNKNOWN_PENALTY = 10.0
@@ -418,7 +419,8 @@ class Normaliser:
                     node ^= _below(unit)
                 if unit >> 8 & 1:
                     start, length = trie[node] & 0x7FFFFFFF, end + 1 - offset
-                    replacement = self._replacements[start : self._replacements.index(b"\0", start)].decode()
+                    end_of_replacement = self._replacements.index(b"\0", start, start + MAX_REPLACEMENT)
+                    replacement = self._replacements[start:end_of_replacement].decode()
         except (IndexError, ValueError):
             raise CheckpointError(f"{self._file}: the map of its characters is damaged") from None
         return replacement, length

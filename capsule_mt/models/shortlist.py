@@ -5,6 +5,7 @@ As in Marian and CTranslate2: the most likely translations of each source token,
 
 import mmap
 import os
+import re
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ FILE_NAME = "shortlist.safetensors"
 MARIAN_MARK = 0xF11A48D5013417F5
 MARIAN_MULTIPLE = 8
 NAMES = ("starts", "tokens", "frequent")
+COUNT = re.compile("[0-9]{1,9}")  # of tokens, in the metadata
 HEADER_BYTES = 4096  # a safetensors file of three tensors has a header of a few hundred bytes
 
 
@@ -89,17 +91,21 @@ class Shortlist:
                 "makes one"
             )
         stored = SafetensorsFile(file)
-        vocabulary = str(stored.metadata.get("vocabulary", ""))
-        if not vocabulary.isdecimal() or not all(name in stored for name in NAMES):
+        defaults = {"vocabulary": "", "multiple": "1"}
+        numbers = [str(stored.metadata.get(name, default)) for name, default in defaults.items()]
+        if not all(map(COUNT.fullmatch, numbers)) or not all(name in stored for name in NAMES):
             raise CheckpointError(f"{file}: is not a shortlist")
+        vocabulary, multiple = map(int, numbers)
         lists: list[memoryview] = []
         for name in NAMES:
             if stored.dtype(name) != "I32" or len(stored.shape(name)) != 1:
                 raise CheckpointError(f"{file}: `{name}` must be a list of I32, got {stored.dtype(name)}")
             lists.append(memoryview(stored.content(name)).cast("i"))
         starts, tokens, frequent = lists
-        multiple = str(stored.metadata.get("multiple", "1"))
-        return cls(starts, tokens, frequent, int(vocabulary), max(int(multiple), 1) if multiple.isdecimal() else 1)
+        try:
+            return cls(starts, tokens, frequent, vocabulary, max(multiple, 1))
+        except ValueError as error:
+            raise CheckpointError(f"{file}: {error}") from None
 
     @classmethod
     def of_marian(cls, file: str | os.PathLike[str], vocabularies: tuple[int, int]) -> "Shortlist":

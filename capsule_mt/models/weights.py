@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.engine.library import count_invalid
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.messages import shown
+from capsule_mt.messages import MAX_SHOWN, shown
 from capsule_mt.models import tensors
 from capsule_mt.models.opening import CheckpointError as CheckpointError
 from capsule_mt.models.opening import OpenFile, open_file, read_file
@@ -25,6 +25,9 @@ PICKLED_FILE = "pytorch_model.bin"
 INDEX_FILE = "model.safetensors.index.json"
 MIN_MAPPED_SIZE = 1 << 17  # bytes: reading a smaller tensor is faster than mapping it
 MAX_HEADER_SIZE = 100_000_000  # bytes, as safetensors allows
+MAX_TENSORS = 100_000  # of a file: NLLB-200's 3.3B has 1,022
+MAX_NAME = 1000  # characters of a tensor's name
+MAX_DIMENSIONS = 64  # of a tensor, as torch has it; the product of a million sizes would take minutes
 FLOATING_TYPES = ("F64", "F32", "F16", "BF16")
 ITEM_SIZES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
@@ -116,6 +119,8 @@ class SafetensorsFile:
         stated_metadata = header.pop("__metadata__", {})
         if not isinstance(stated_metadata, dict):
             raise CheckpointError(f"{file}: `__metadata__` must be an object, got {shown(stated_metadata)}")
+        if len(header) > MAX_TENSORS:
+            raise CheckpointError(f"{file}: has {len(header)} tensors, at most {MAX_TENSORS} are read")
         metadata |= stated_metadata
         entries = [_entry(file, name, description, 8 + header_size) for name, description in header.items()]
         end = 8 + header_size
@@ -189,13 +194,15 @@ def _entry(file: str, name: str, description: Any, data_start: int) -> tuple[str
     try:
         dtype, shape, (begin, end) = description["dtype"], tuple(description["shape"]), description["data_offsets"]
         are_counts = all(type(number) is int and 0 <= number < 2**63 for number in (*shape, begin, end))
-        fits = are_counts and end - begin == ITEM_SIZES[dtype] * math.prod(shape)
+        is_small = len(shape) <= MAX_DIMENSIONS and len(name) <= MAX_NAME
+        fits = is_small and are_counts and end - begin == ITEM_SIZES[dtype] * math.prod(shape)
     except (KeyError, TypeError, ValueError):
         fits = False
     if not fits:
         raise CheckpointError(
-            f"{file}: `{name}` is {str(description)[:200]}, which is not a tensor: its `data_offsets` must span the "
-            f"bytes that `shape` and `dtype` take, `dtype` one of {', '.join(ITEM_SIZES)}"
+            f"{file}: `{name[:MAX_SHOWN]}` is {shown(description)}, which is not a tensor: "
+            "its `data_offsets` must span the bytes that `shape` and `dtype` take, `dtype` one of "
+            f"{', '.join(ITEM_SIZES)}"
         )
     return name, Entry(file, dtype, shape, data_start + begin, end - begin)
 

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from capsule_mt.formats.worker import StoppedError, Worker
+from capsule_mt.files.sandbox.worker import StoppedError
+from capsule_mt.formats.worker import Worker
 
 WORKERS = 2
 FILE_SECONDS, MAX_FILES = 600, 32

@@ -26,7 +26,6 @@ from capsule_mt.text.detecting import Detector
 from capsule_mt.translate.text_translator import TextTranslator
 
 SWITCH_SECONDS = 0.001  # a thread's turn in Python: cutting a long text takes many milliseconds
-LOADING_ERRORS = (ArithmeticError, ImportError, MemoryError, OSError, TypeError, ValueError)
 LISTENING_ADVICE: dict[int | None, str] = {
     errno.EADDRINUSE: "; choose another --port",
     errno.EACCES: "; choose a --port from 1024 on, and put a proxy in front of it",
@@ -123,8 +122,9 @@ class Reloader:
         with self._loading:
             try:
                 translators, detector = self.load()
-            except LOADING_ERRORS as error:
-                print(f"the models stay as they were: {error}", file=sys.stderr, flush=True)
+            except Exception as error:  # whatever a model raises, the old ones stay
+                if not self.server.should_exit:
+                    print(f"the models stay as they were: {error}", file=sys.stderr, flush=True)
                 return
             self.server.loop.call_soon_threadsafe(self._replace, translators, detector)
 

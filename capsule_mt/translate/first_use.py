@@ -16,6 +16,8 @@ from capsule_mt.catalog.entries import FACTS_FILE, pair_named
 from capsule_mt.engine.search import SearchOptions
 from capsule_mt.files.digests import file_digest
 from capsule_mt.files.outputs import read_object, write_output
+from capsule_mt.messages import shown
+from capsule_mt.models import probing
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.weights import CheckpointError
 
@@ -38,13 +40,20 @@ CHECKED = "checked"
 def check_files(folder: str, *, digests: bool = False) -> None:
     """Refuse files that have changed since the download: by size, and before the first use by SHA-256.
 
+    Before the first use, the model is also loaded in a process of its own.
+
     Args:
-        digests: compare the digests at a later use, too.
+        digests: compare the digests and load the model at a later use, too.
     """
     facts = _facts(folder)
     digests = digests or not _is_checked(facts)
     files = facts.get("files")
     for name, expected in files.items() if isinstance(files, dict) else ():
+        if os.path.basename(name) != name or not isinstance(expected, dict) or not {"size", "sha256"} <= set(expected):
+            raise CheckpointError(
+                f"{os.path.join(folder, FACTS_FILE)}: `files` must give the size and the SHA-256 of files beside it, "
+                f"got {shown({name: expected})}"
+            )
         file = os.path.join(folder, name)
         if not os.path.isfile(file):
             raise CheckpointError(f"{file}: no such file: {_advice(facts)}")
@@ -55,6 +64,8 @@ def check_files(folder: str, *, digests: bool = False) -> None:
             )
         if digests and file_digest(file) != expected["sha256"]:
             raise CheckpointError(f"{file}: its content has changed since it was downloaded: {_advice(facts)}")
+    if digests:
+        probing.probe(folder)
 
 
 def check_translations(folder: str, model: LoadedModel) -> None:

@@ -70,6 +70,7 @@ class Translator(Scorer, TextTranslator):
                 or others such as "de" and "deu_Latn".
         """
         from capsule_mt.models.loading import load_model
+        from capsule_mt.models.probing import probe_if_required
 
         refuse_unknown_arguments(unknown, cls.from_pretrained)
         check_name_or_folder(folder, "folder")
@@ -77,6 +78,7 @@ class Translator(Scorer, TextTranslator):
             from capsule_mt.catalog.store import model_folder  # late: a folder needs no catalog
 
             folder = model_folder(folder, "`capsule_mt.load` loads both")
+        probe_if_required(os.fspath(folder), int8=int8, shortlist=shortlist)
         is_download = os.path.lexists(os.path.join(folder, FACTS_FILE))
         if is_download:
             from capsule_mt.translate.first_use import check_files, check_translations  # late: few folders are

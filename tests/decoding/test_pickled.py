@@ -12,6 +12,7 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.loading import weights_in
 from capsule_mt.models.pickled import PickledFile
 from capsule_mt.models.registry import write_program
+from capsule_mt.models.state_dict import tensors_in
 from capsule_mt.models.weights import CheckpointError, read_json, write_safetensors
 from tests.decoding.models import build
 from tests.decoding.test_programs import contents
@@ -169,10 +170,9 @@ def test_damaged_pickles_load_or_are_one_error(tmp_path):
         with zipfile.ZipFile(tmp_path / NAME, "w") as archive:
             for name, data in content.items():
                 archive.writestr(name, bytes(damaged) if name == pickle_name else data)
-        try:
-            weights = weights_in(str(tmp_path))
-            for name in weights:
-                weights.content(name)
+        try:  # in this process: 3,000 others would take minutes
+            size = (tmp_path / NAME).stat().st_size
+            assert all(start + length <= size for *_, start, length in tensors_in(str(tmp_path / NAME)))
         except CheckpointError:
             num_errors += 1
     assert 1500 < num_errors < 3000

@@ -37,6 +37,7 @@ from tests.fuzz.folders import check_folder, make_folder
 from tests.fuzz.pickles import check_pickle, make_pickle
 from tests.fuzz.programs import check_program, make_program
 from tests.fuzz.searches import Case, check_search, make_search
+from tests.fuzz.strangers import check_stranger, make_stranger
 from tests.fuzz.values import VALUES, changed_value, paths_in
 from tests.light.models.files import edit_json, golden
 from tests.light.serve.fakes import Upper
@@ -224,4 +225,5 @@ TARGETS: dict[str, tuple[Callable[[random.Random], Case], Callable[[Case], None]
     "calibration": (parsers.make_calibration, parsers.check_calibration_case),
     "program": (make_program, check_program),
     "pickle": (make_pickle, check_pickle),
+    "stranger": (make_stranger, check_stranger),
 }

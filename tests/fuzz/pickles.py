@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models.pickled import PickledFile
+from capsule_mt.models.state_dict import tensors_in
 from capsule_mt.models.weights import PICKLED_FILE, CheckpointError
 from tests.fuzz.parsers import check_message
 
@@ -54,8 +54,7 @@ def check_pickle(case: Case) -> None:
         file = Path(folder) / PICKLED_FILE
         archive(case["pickle"].encode("latin-1"), file)
         try:
-            weights = PickledFile.in_folder(folder)
-            for name in weights:
-                weights.content(name)
+            size = file.stat().st_size  # in this process: starting another one takes longer than reading
+            assert all(start + length <= size for *_, start, length in tensors_in(str(file)))
         except (CheckpointError, UnsupportedModelError) as error:
             check_message(error, str(file))

@@ -19,7 +19,7 @@ LIGHT = {
     "engine": {"options"},
     "formats": {"coverage.problems", "files", "messages", "text"},
     "models": {"engine", "files", "messages", "options", "text"},
-    "catalog": {"files", "messages", "models.registry", "text"},
+    "catalog": {"files", "messages", "models.probing", "models.registry", "text"},
     "coverage": {"engine", "text"},
     "translate": {"engine", "models", "catalog", "coverage", "text", "files", "messages", "options", "__init__"},
     "calibration": {"coverage", "engine", "files", "models", "text", "translate"},

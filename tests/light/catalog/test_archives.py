@@ -1,11 +1,13 @@
 """A `.zip` in the place of a folder, as OPUS-MT publishes models."""
 
 import zipfile
+import zlib
 
 import pytest
 
 from capsule_mt import Translator, load
-from capsule_mt.catalog.archives import unpacked
+from capsule_mt.catalog import archives
+from capsule_mt.catalog.archives import Unpacker, unpacked
 from capsule_mt.catalog.entries import CatalogError
 from capsule_mt.commands import translate
 from capsule_mt.models.opening import CheckpointError
@@ -58,11 +60,13 @@ def test_what_is_not_an_archive_of_a_model(tmp_path, monkeypatch):
             load(file)
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("model.npz", "x" * 1000)
+        archive.writestr("source.spm", "x")
     file.write_bytes(file.read_bytes().replace(b"x" * 1000, b"y" * 1000))
     with pytest.raises(CatalogError, match="is damaged"):
         load(file)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("model.npz", "x" * 1000)
+        archive.writestr("source.spm", "x")
     content = file.read_bytes()
     start = 30 + len("model.npz")  # of the deflated bytes; \xff begins a block of an unknown type
     file.write_bytes(content[:start] + b"\xff" + content[start + 1 :])
@@ -96,3 +100,102 @@ def test_a_command_takes_it_for_a_model_and_not_for_a_file_to_translate(zip_file
     code, printed, _ = call(translate, zip_file, text=f"{TEXT}\n")
     assert not code
     assert printed == f"{load(zip_file)(TEXT).text}\n"
+
+
+def rewritten(file, edited, compression=zipfile.ZIP_DEFLATED):
+    """Return another archive, in which some files have another content, or are missing if it is `None`."""
+    with zipfile.ZipFile(file) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()} | edited
+    other = file.with_name("other.zip")
+    with zipfile.ZipFile(other, "w", compression) as archive:
+        for name, content in contents.items():
+            if content is not None:
+                archive.writestr(zipfile.ZipInfo(name), content, compression)
+    return other
+
+
+def suffix_with_checksum(content, checksum):
+    """Return four bytes that give the content the CRC-32 `checksum`."""
+    table = [zlib.crc32(bytes([byte])) ^ zlib.crc32(b"\0") for byte in range(256)]
+    inverse = {value >> 24: (index, value) for index, value in enumerate(table)}
+    register, indices = checksum ^ 0xFFFFFFFF, []
+    for _ in range(4):
+        index, value = inverse[register >> 24]
+        indices.append(index)
+        register = ((register ^ value) << 8 | index) & 0xFFFFFFFF
+    register, suffix = zlib.crc32(content) ^ 0xFFFFFFFF, bytearray()
+    for index in reversed(indices):
+        suffix.append((register ^ index) & 0xFF)
+        register = table[index] ^ register >> 8
+    return bytes(suffix)
+
+
+def test_an_archive_with_forged_checksums_is_another_model(zip_file):
+    """Four bytes at its end give any file any CRC-32: names, sizes and checksums do not tell two archives apart."""
+    genuine_text, forged_text = b"genuine, with 4 bytes", b"forged,  with the"
+    forged_text += suffix_with_checksum(forged_text, zlib.crc32(genuine_text))
+    genuine = rewritten(zip_file, {"opus/README.md": genuine_text}).rename(zip_file.with_name("genuine.zip"))
+    forged = rewritten(zip_file, {"opus/README.md": forged_text})
+    described = []
+    for file in (genuine, forged):
+        with zipfile.ZipFile(file) as archive:
+            described.append([(member.filename, member.CRC, member.file_size) for member in archive.infolist()])
+    assert described[0] == described[1]
+    assert unpacked(genuine) != unpacked(forged)
+    assert (unpacked(forged) / "README.md").read_bytes() == forged_text
+    assert (unpacked(genuine) / "README.md").read_bytes() == genuine_text
+
+
+BOMB = bytes(3 << 20)  # deflates to 3 kB
+
+
+@pytest.mark.parametrize(
+    ("edited", "message"),
+    [
+        ({"opus/bomb": BOMB}, r"'bomb' has 3145728 bytes, packed into \d+; at most 20 times as many are read$"),
+        (
+            {f"opus/small{index}": bytes(1 << 16) for index in range(300)},
+            r"other\.zip: has \d+ bytes unpacked, but \d+ packed; at most 20 times as many are read$",
+        ),
+        (
+            {f"opus/{index}": b"" for index in range(1000)},
+            r"other\.zip: has 1006 files beside its model; at most 1000 are read$",
+        ),
+        (
+            {"opus/joint.yml": None, "opus/source.spm": None, "opus/target.spm": None},
+            r"other\.zip: has no vocabulary beside its model, such as source\.spm or tokenizer\.json$",
+        ),
+        (
+            {"opus/model.npz": None, "opus/model.safetensors": b"x"},
+            r"other\.zip: has no config\.json beside its model$",
+        ),
+        ({"opus/model.npz": b"PK"}, r"other\.zip/model\.npz: is not a `\.npz`, or it is damaged"),
+        ({"opus/joint.yml": b"a: 1\n"}, r"other\.zip/joint\.yml: its 1 tokens must have the numbers 0 to 0"),
+        ({"opus/source.spm": b"x"}, r"other\.zip/source\.spm: is not a SentencePiece model, or it is damaged"),
+        ({"opus/decoder.yml": b"- " * 30_000}, r"other\.zip/decoder\.yml:1: .* is neither"),
+    ],
+)
+def test_what_does_not_load_does_not_stay_in_the_cache(edited, message, zip_file, tmp_path):
+    other = rewritten(zip_file, edited)
+    with pytest.raises(ValueError, match=message):
+        load(other)
+    assert not list((tmp_path / "cache").rglob("*.*"))
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(zip_file, monkeypatch):
+    """Nothing is written: the process may not even write one of its files."""
+    monkeypatch.setattr(archives, "_write_members", None)
+    monkeypatch.setattr(Unpacker, "unpack", unpack_here)
+    with pytest.raises(CatalogError, match="bomb"):
+        unpacked(rewritten(zip_file, {"opus/bomb": BOMB}))
+
+
+def unpack_here(self, file, digest, folder):
+    answer, _ = archives.answer({"name": file, "digest": digest, "folder": folder}, [], None)
+    raise CatalogError(answer["error"])
+
+
+def test_an_archive_that_changes_while_it_is_read_is_refused(zip_file, monkeypatch):
+    monkeypatch.setattr(archives, "file_digest", lambda file: "0" * 64)
+    with pytest.raises(CatalogError, match=r"opus-2021-02-22\.zip: has changed while it was read: load it again$"):
+        unpacked(zip_file)

@@ -91,6 +91,24 @@ def test_files_that_changed_on_the_disk_are_refused():
             load("de-en")
 
 
+@pytest.mark.parametrize(
+    "files", [{"config.json": 5}, {"config.json": {"size": 5}}, {"../config.json": {"size": 5, "sha256": ""}}]
+)
+def test_facts_of_a_stranger_are_one_error(files):
+    folder = put_into_cache()
+    (folder / FACTS_FILE).write_text(json.dumps({"name": "de-en", "files": files}))
+    with pytest.raises(CheckpointError, match=r"capsule-mt\.json: `files` must give the size and the SHA-256"):
+        load("de-en")
+
+
+def test_a_download_is_loaded_by_another_process_first(monkeypatch):
+    folder, probed = put_into_cache(), []
+    monkeypatch.setattr(first_use.probing, "probe", probed.append)
+    load("de-en")
+    load("de-en")
+    assert probed == [str(folder)]
+
+
 def test_a_student_with_random_weights_is_refused(registry, tmp_path):
     registry.add("en-cs", content=registry_files(write_student(tmp_path / "student")))
     registry.publish()

@@ -171,9 +171,10 @@ def test_no_redirection_leaves_https():
         (lambda r: r.add("en-fr", uncompressedSize=4), "has more than 4 bytes"),
         (lambda r: r.add("en-fr", uncompressedSize=10**6), "has 200000 bytes, but the catalog says 1000000"),
         (lambda r: _replace(r, b"\x1f\x8bnonsense"), "the gzip file is damaged"),
+        (lambda r: _replace(r, gzip.compress(bytes(10**6), mtime=0)), "unpacks to more than 20 times its size"),
         (lambda r: _replace(r, gzip.compress(CONTENT["vocab"])[:-6]), "the gzip file is cut off"),
     ],
-    ids=["checksum", "too long", "too short", "no gzip", "cut off"],
+    ids=["checksum", "too long", "too short", "no gzip", "a bomb", "cut off"],
 )
 def test_damaged_files_are_never_taken(registry, damage, message):
     damage(registry)
@@ -375,6 +376,12 @@ def test_registries_that_are_none(registry, fields, message):
         read_registry()
     registry.hub.files = dict.fromkeys(registry.hub.files, b"{")
     with pytest.raises(CatalogError, match=r"models\.json: is not JSON"):
+        read_registry()
+
+
+def test_a_registry_without_an_end_is_refused(registry, monkeypatch):
+    monkeypatch.setattr("capsule_mt.catalog.download.MAX_JSON", 100)
+    with pytest.raises(CatalogError, match=r"models\.json: has more than 100 bytes$"):
         read_registry()
 
 

@@ -6,10 +6,12 @@ import os
 import pytest
 
 from capsule_mt.commands import translate
-from capsule_mt.formats import apart, worker
+from capsule_mt.files.sandbox import worker
+from capsule_mt.formats import apart
 from capsule_mt.formats.apart import PACKAGE, SMALL, ParsedApart, parse_apart
 from capsule_mt.formats.reading import FLAGGING_FORMATS, format_of, parse
 from capsule_mt.formats.units import FormatError, Translated
+from capsule_mt.formats.worker import Source, Worker
 from tests.light.formats.files import FILES, content_of
 
 CRAWLING = b"<a " * 300_000  # `html.parser` takes hours
@@ -78,8 +80,8 @@ def test_ctrl_c_ends_the_process(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(worker, "receive", interrupt)
-    with worker.Worker() as worker_of_test, pytest.raises(KeyboardInterrupt):
-        worker_of_test.read(worker.Source(CRAWLING, "html", "a.html"), 1)
+    with Worker() as worker_of_test, pytest.raises(KeyboardInterrupt):
+        worker_of_test.read(Source(CRAWLING, "html", "a.html"), 1)
     (process,) = processes
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)

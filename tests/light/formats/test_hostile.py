@@ -11,10 +11,11 @@ import zipfile
 
 import pytest
 
+from capsule_mt.files.sandbox.worker import SECONDS
 from capsule_mt.formats import docx as docx_format
 from capsule_mt.formats.reading import format_of, parse
 from capsule_mt.formats.units import FormatError, Parsed, Translated
-from capsule_mt.formats.worker import SECONDS, Source, Worker
+from capsule_mt.formats.worker import Source, Worker
 from tests.light.formats.files import BODY, BOOK, FILES, PO, XLIFF_2, content_of, docx, zipped
 
 ROUNDS = 120

@@ -10,9 +10,10 @@ import time
 
 import pytest
 
+from capsule_mt.files.sandbox.worker import StoppedError
 from capsule_mt.formats.reading import PLAIN, format_of, parse
 from capsule_mt.formats.units import FormatError, Translated
-from capsule_mt.formats.worker import Source, StoppedError, Worker
+from capsule_mt.formats.worker import Source, Worker
 from tests.light.formats.files import FILES, content_of, docx
 from tests.light.serve.fakes import until
 
@@ -68,7 +69,7 @@ def test_a_text_with_too_many_characters_is_not_sent(worker):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system does not limit the time of a process")
 def test_processor_time_is_limited(monkeypatch):
-    monkeypatch.setattr("capsule_mt.formats.worker.WAIT", 1000)  # not by the clock, on a busy machine
+    monkeypatch.setattr("capsule_mt.files.sandbox.worker.WAIT", 1000)  # not by the clock, on a busy machine
     worker, start_times = Worker(seconds=0.5), os.times()
     with pytest.raises(FormatError, match=r"^a\.html: takes longer than 0\.5 s to read or write$"):
         worker.read(SLOW, 100)
@@ -109,6 +110,13 @@ def test_memory_is_limited():
         worker.read(bomb, 100)
     assert works(worker)
     worker.stop()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/oom_score_adj"), reason="the system does not have this file")
+def test_linux_ends_the_process_first_if_memory_is_scarce(worker):
+    assert works(worker)
+    with open(f"/proc/{worker._process.pid}/oom_score_adj") as adjustment:
+        assert adjustment.read() == "1000\n"
 
 
 def test_a_process_that_took_much_memory_does_not_keep_it(worker):
@@ -251,8 +259,37 @@ def test_the_limits_hold_in_a_fork():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
+def test_garbage_of_the_parent_closes_no_file_of_a_fork():
+    """The numbers of its files are those of files that the parent had open."""
+    run_alone("""
+        import gc
+        from capsule_mt.files.sandbox.worker import Sandbox
+
+        class Garbage:
+            def __init__(self):
+                self.descriptor, self.itself = os.open(os.devnull, os.O_RDONLY), self
+
+            def __del__(self):
+                os.close(self.descriptor)
+
+        def answer(job, contents, limits):
+            with open(os.__file__) as file:
+                gc.collect()
+                return {"first": file.read(1)}, []
+
+        gc.disable()
+        for _ in range(20):
+            Garbage()
+        sandbox = Sandbox(forks=True)
+        sandbox.answer = answer
+        assert sandbox._send("a")[0]["first"] == "r"
+        sandbox.close()
+    """)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
 def test_a_process_with_threads_does_not_fork(monkeypatch):
-    monkeypatch.setattr("capsule_mt.formats.worker.Forked", None)
+    monkeypatch.setattr("capsule_mt.files.sandbox.worker.Forked", None)
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()

@@ -315,6 +315,16 @@ def test_damaged_files(tmp_path):
         read_sentencepiece(tmp_path / "none.spm")
 
 
+def test_a_map_that_makes_a_character_a_book_is_damaged(tmp_path):
+    """Each character of a text would become the whole map."""
+    model = read_sentencepiece(train(tmp_path / "one.spm"))
+    size = 4 + int.from_bytes(model.charsmap[:4], "little")
+    replacements = model.charsmap[size:-1].replace(b"\0", b"x") + b"\0"
+    encoder = SentencePieceEncoder(model._replace(charsmap=model.charsmap[:size] + replacements))
+    with pytest.raises(CheckpointError, match="the map of its characters is damaged"):
+        encoder.encode("ﬁ")
+
+
 def read_sentencepiece_map(content: bytes) -> bytes:
     """Return the first bytes of the map that nmt_nfkc has."""
     begins = content.index(b"nmt_nfkc") + len(b"nmt_nfkc")

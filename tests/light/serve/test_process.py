@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,7 @@ from capsule_mt.commands import serve as serve_command
 from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, ModelList, command_parser
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.serve.running import bind
+from tests.fuzz.strangers import write_hostile
 from tests.light.serve.fakes import until
 from tests.light.serve.processes import GOLDEN, ROOT, body_of, open_request, read_answer
 
@@ -275,3 +278,113 @@ def test_a_server_needs_a_model(refusal_of_serve, tmp_path):
     models.write_text("# none\n\n")
     _, complaint = refusal_of_serve("--port", "0", "--models", str(models))
     assert f"{models}: does not name a model; each line names one, such as en-pt" in complaint
+
+
+# ---- hostile models
+def children_of(process):
+    """Return the processes that a process has started."""
+    pids = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == process.pid:
+                pids.append(int(path.parent.name))
+    return pids
+
+
+def stopped_child_of(server):
+    """Stop the process that reads a model, as if it took forever, and return it."""
+    until(lambda: children_of(server))
+    (child,) = children_of(server)
+    os.kill(child, signal.SIGSTOP)
+    return child
+
+
+@pytest.fixture
+def serve_list(start, tmp_path):
+    """Serve a list of models; return the server, its address, and a function that reloads another list."""
+    models = tmp_path / "models"
+    models.write_text(f"en-de={GOLDEN}\n")
+    server, address = start("-m", "capsule_mt", "serve", "--models", str(models), "--port", "0")
+
+    def reload(content):
+        models.write_text(content)
+        server.send_signal(signal.SIGHUP)
+
+    return server, address, reload
+
+
+def translation_at(address):
+    fields = {"q": "He sleeps.", "source": "en", "target": "de"}
+    return httpx.post(f"{address}/translate", json=fields, timeout=60).json()["translatedText"]
+
+
+HOSTILE = {
+    "deep": lambda folder: write_hostile("pickle", "deep keys", 1_000_000, folder),
+    "shared": lambda folder: write_hostile("pickle", "shared", 129, folder),
+    "marks": lambda folder: write_hostile("pickle", "closed marks", 300_000, folder),
+    "pipe": lambda folder: os.mkfifo(shutil.copytree(GOLDEN, folder) / "train_result.json"),
+    "brackets": lambda folder: write_hostile("configuration", "brackets", 1_000_000, folder),
+}
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows does not have SIGHUP")
+def test_a_hostile_model_neither_ends_nor_blocks_the_server(serve_list, tmp_path):
+    server, address, reload = serve_list
+    for count, (name, write) in enumerate(HOSTILE.items(), start=1):
+        write(tmp_path / name)
+        reload(f"en-de={GOLDEN}\nen-pt={tmp_path / name}\n" if count % 2 else f"{tmp_path / name}\n")
+        until(lambda count=count: (tmp_path / "stderr").read_text().count("the models stay as they were: ") == count)
+        lines = (tmp_path / "stderr").read_text().splitlines()
+        assert str(tmp_path / name) in lines[-1]
+        assert len(lines) == count
+        assert translation_at(address) == "Er schläft."
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(60) == 0
+
+
+def test_a_reload_that_fails_half_way_does_not_spoil_the_next(tmp_path):
+    """The first of the new models had been loaded when the second one failed."""
+    new, bad = (shutil.copytree(GOLDEN, tmp_path / name) for name in ("new", "bad"))
+    (bad / "config.json").write_text("{")
+    file = tmp_path / "models"
+    models = ModelList(command_parser().parse_args(["--models", str(file)]))
+    file.write_text(f"en-de={GOLDEN}\n")
+    models.load()
+    file.write_text(f"en-de={GOLDEN}\nen-pt={new}\nen-fr={bad}\n")
+    with pytest.raises(ValueError, match="is not JSON"):
+        models.load()
+    file.write_text(f"en-de={GOLDEN}\nen-pt={new}\n")
+    assert [str(pair) for pair in models.load()[0]] == ["en-de", "en-pt"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not list processes")
+def test_it_serves_and_stops_while_a_model_is_loaded_in_another_process(serve_list, tmp_path):
+    server, address, reload = serve_list
+    write_hostile("vocabulary", "tokens", 2_000_000, tmp_path / "slow")
+    reload(f"en-de={GOLDEN}\nen-pt={tmp_path / 'slow'}\n")
+    child = stopped_child_of(server)
+    assert translation_at(address) == "Er schläft."
+    assert children_of(server) == [child]
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(60) == 0
+    until(lambda: not Path(f"/proc/{child}").exists())
+    assert "the models stay as they were" not in (tmp_path / "stderr").read_text()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not list processes")
+def test_sigterm_while_the_first_model_is_read_ends_its_process(tmp_path):
+    write_hostile("vocabulary", "tokens", 2_000_000, tmp_path / "en-pt")
+    command = [sys.executable, "-m", "capsule_mt", "serve", "--port", "0", str(tmp_path / "en-pt")]
+    server = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    child = stopped_child_of(server)
+    server.send_signal(signal.SIGTERM)
+    _, complaint = server.communicate(timeout=60)
+    assert (server.returncode, complaint) == (0, "stopped by SIGTERM before the models were loaded\n")
+    until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_a_hostile_model_at_the_start_is_one_error(refusal_of_serve, tmp_path):
+    write_hostile("pickle", "deep keys", 1_000_000, tmp_path / "en-pt")
+    code, complaint = refusal_of_serve(str(tmp_path / "en-pt"), "--port", "0")
+    assert code == 1
+    assert f"error: {tmp_path / 'en-pt' / 'pytorch_model.bin'}: is damaged, or not a state dict" in complaint

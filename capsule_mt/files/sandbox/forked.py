@@ -3,6 +3,7 @@
 Only a process with a single thread may fork: another thread's locks would stay locked in the copy forever.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -61,6 +62,7 @@ def _serve_and_exit(serve: Callable[[BinaryIO, BinaryIO], None], child_input: in
     try:
         os.dup2(child_input, 0)
         os.dup2(child_output, 1)
+        gc.freeze()  # garbage of the parent would close files of this process, which get the same numbers
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # locks and pipes of the parent must close when it ends
         serve(os.fdopen(0, "rb"), os.fdopen(1, "wb"))
         status = 0

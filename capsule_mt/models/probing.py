@@ -1,0 +1,84 @@
+"""Load the models of strangers in a process of its own first: of downloads, of archives, and all models of a server.
+
+This process reads only files that were loaded there within limits of time and memory. So no file can end or block it.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:  # late: most commands load a model that is the user's own
+    from capsule_mt.models.probe import Probe
+
+# the names, devices, numbers, sizes and times of files, which say that they have not changed
+Identity: TypeAlias = tuple[tuple[str, int, int, int, int, int], ...]
+
+_lock = Lock()  # of what follows
+_is_required = False
+_running: "set[Probe]" = set()
+_loaded: set[tuple[Identity, bool, str]] = set()  # what a process has loaded, with which options
+
+
+@contextmanager
+def probing_every_model() -> Iterator[None]:
+    """In the block, `probe_if_required` probes, as a server needs it; its end stops the running processes."""
+    global _is_required
+    _is_required = True
+    try:
+        yield
+    finally:
+        _is_required = False
+        with _lock:
+            for process in _running:
+                process.stop()
+
+
+def probe_if_required(folder: str, *, int8: bool, shortlist: bool | str | os.PathLike[str] | None) -> None:
+    """Probe a model if this process serves."""
+    if _is_required:
+        probe(folder, int8=int8, shortlist=shortlist)
+
+
+def probe(folder: str, *, int8: bool = False, shortlist: bool | str | os.PathLike[str] | None = None) -> None:
+    """Load a model as `load_model` does, in a process of its own, unless the same files were loaded there before.
+
+    Args:
+        shortlist: `None` for the one beside the model, if there is one.
+
+    Raises:
+        CheckpointError: the process has reached a limit or has crashed, or the files have changed meanwhile.
+    """
+    from capsule_mt.models.opening import CheckpointError
+    from capsule_mt.models.probe import Probe
+
+    identity = identity_of(folder)
+    key = identity, int8, str(shortlist)
+    if key in _loaded:
+        return
+    with Probe(sum(size for _, _, _, size, _, _ in identity)) as process:
+        with _lock:
+            _running.add(process)
+        try:
+            shortlist = os.fspath(shortlist) if isinstance(shortlist, os.PathLike) else shortlist
+            process.load(folder, int8=int8, shortlist=shortlist)
+        finally:
+            with _lock:
+                _running.discard(process)
+    if identity_of(folder) != identity:
+        raise CheckpointError(f"{folder}: has changed while it was read: load it again")
+    _loaded.add(key)
+
+
+def identity_of(folder: str) -> Identity:
+    """Return what says that the files of a folder have not changed; empty for what is not a folder."""
+    if not os.path.isdir(folder):
+        return ()
+    identity = []
+    for name in sorted(os.listdir(folder)):
+        file = os.path.join(folder, name)
+        status = os.stat(file, follow_symlinks=os.path.exists(file))
+        numbers = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        identity.append((name, *numbers))
+    return tuple(identity)
