@@ -24,7 +24,7 @@ from capsule_mt.models.weights import (
     Weights,
     read_json,
 )
-from capsule_mt.options.table import SEARCH_OPTIONS, Candidates
+from capsule_mt.options.table import CHANGES_TRANSLATIONS, SEARCH_OPTIONS, Candidates
 
 if TYPE_CHECKING:  # imported late where used: most checkpoints need one of these at most
     from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
@@ -281,8 +281,10 @@ def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
     file = os.path.join(folder, GENERATION_FILE)
     if os.path.lexists(file):
         return read_json(file)
-    names = (FIRST_TOKEN, *(option.name for option in SEARCH_OPTIONS))  # which older checkpoints have in config.json
-    return {name: config[name] for name in names if config.get(name) is not None}
+    # older checkpoints have these in config.json; the engine then refuses those that it lacks, by name
+    names = (FIRST_TOKEN, *(option.name for option in SEARCH_OPTIONS))
+    settings = {name: config[name] for name in names if config.get(name) is not None}
+    return settings | {name: config[name] for name in CHANGES_TRANSLATIONS if config.get(name)}
 
 
 def _tokens(
