@@ -23,6 +23,7 @@ from capsule_mt.models.marian_files import (
     read_matrix,
     read_numbers,
 )
+from capsule_mt.models.marian_order import order_of_vocabularies
 from capsule_mt.models.marian_variant import OPTIONS_READ, MarianVariant, variant_of
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.opening import read_text
@@ -40,6 +41,7 @@ BEST = ".best-"  # in the names of models and configurations that training saves
 UNPACKERS = {".gz": "gunzip *.gz", ".zst": "zstd -d *.zst", ".xz": "unxz *.xz", ".bz2": "bunzip2 *.bz2"}
 NUMBERED = ".yml", ".yaml", ".json", ".txt", ".vocab"  # vocabularies that do not cut text
 POSITIONS = 1024  # Marian itself has no limit
+AnyPieces = Pieces | NumberedPieces
 MAX_LENGTH = 512  # tokens, for `generate()`, which needs a limit
 # the values that these options may have
 REQUIRED: dict[str, tuple[Any, ...]] = {
@@ -64,6 +66,7 @@ class MarianFolder(NamedTuple):
     """The files of a model: as the configuration names them, or else by their usual names.
 
     pieces: the SentencePiece models of both languages, if the vocabularies only give each piece its id.
+    has_order: whether it is known that the first vocabulary is the source's.
     """
 
     folder: str
@@ -72,6 +75,7 @@ class MarianFolder(NamedTuple):
     shortlist: str | None = None
     settings: Mapping[str, Any] = {}
     pieces: tuple[str, str] | None = None
+    has_order: bool = True
 
     @classmethod
     def find(cls, folder: str | os.PathLike[str]) -> "MarianFolder | None":
@@ -89,8 +93,10 @@ class MarianFolder(NamedTuple):
         shortlists = [name for name in names if name.startswith("lex") and name.endswith(".bin")]
         shortlists = _named(folder, settings, "shortlist", shortlists)
         model = _chosen(folder, _named(folder, settings, "models", models), "models")
-        if len(vocabularies) == 2 and "vocabs" not in settings:
-            vocabularies.sort(key=lambda name: name.startswith(("trg", "target")) or ".trg." in name)
+        has_order = True
+        if len(vocabularies) == 2 and settings.get("vocabs") is None:
+            order = order_of_vocabularies(folder, names, vocabularies)
+            vocabularies, has_order = order or vocabularies, order is not None
         if len(vocabularies) not in (1, 2) or len(shortlists) > 1:
             file_names = ", ".join((*vocabularies, *shortlists)) or "none"
             raise CheckpointError(
@@ -99,7 +105,7 @@ class MarianFolder(NamedTuple):
         source, target = (os.path.join(folder, name) for name in (vocabularies[0], vocabularies[-1]))
         shortlist = os.path.join(folder, shortlists[0]) if shortlists else None
         pieces = None if source.endswith(".spm") else _pieces_beside(folder, vocabularies)
-        return cls(folder, os.path.join(folder, model), (source, target), shortlist, settings, pieces)
+        return cls(folder, os.path.join(folder, model), (source, target), shortlist, settings, pieces, has_order)
 
 
 def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
@@ -191,19 +197,16 @@ class MarianCheckpoint:
     """The checkpoint in a folder of Marian's, with the interface of `capsule_mt.models.loading.HubCheckpoint`."""
 
     def __init__(self, files: MarianFolder) -> None:
-        self.files = files
         self.origin = f"{files.model}: {OPTIONS}"
         self.stored = open_marian(files.model)
-        self.pieces = _read_pieces(files)
         options = options_of(self.stored)
+        self.files, self.pieces = _with_pieces(files, options.get("dim-vocabs"))
         if "version" not in options and "version" in files.settings:
             options["version"] = files.settings["version"]
         sizes = options.get("dim-vocabs")
         num_tokens = [len(vocabulary.texts) for vocabulary in self.pieces]
         if sizes != num_tokens:
-            raise CheckpointError(
-                f"{self.origin}: `dim-vocabs` is {shown(sizes)}, but the vocabularies have {num_tokens} tokens"
-            )
+            raise _wrong_sizes(self.files, sizes, num_tokens, self.origin)
         self.size = max(num_tokens) + 1
         end = self.pieces[1].end
         self.config: dict[str, Any] = {
@@ -274,10 +277,41 @@ class MarianCheckpoint:
         }
 
 
-def _read_pieces(files: MarianFolder) -> tuple[Pieces | NumberedPieces, Pieces | NumberedPieces]:
+def _with_pieces(files: MarianFolder, sizes: object) -> tuple[MarianFolder, tuple[AnyPieces, AnyPieces]]:
+    """Return the files with the source's vocabulary first, and the vocabularies; `sizes` is `dim-vocabs`."""
+    pieces = _read_pieces(files)
+    if files.has_order:
+        return files, pieces
+    num_tokens = [len(vocabulary.texts) for vocabulary in pieces]
+    if num_tokens[0] == num_tokens[1]:
+        names = " and ".join(map(os.path.basename, files.vocabularies))
+        raise UnsupportedModelError(
+            f"{files.folder}: cannot tell which of {names}, of {num_tokens[0]} tokens each, is the source's "
+            "vocabulary: list the source's and then the target's in `vocabs` of a decoder.yml, name them "
+            "srcvocab.spm and trgvocab.spm, or name the folder after their languages, such as fr-en"
+        )
+    if sizes != num_tokens:
+        files = files._replace(vocabularies=(files.vocabularies[1], files.vocabularies[0]))
+        pieces = _read_pieces(files)
+    return files, pieces
+
+
+def _wrong_sizes(files: MarianFolder, sizes: object, num_tokens: list[int], origin: str) -> CheckpointError:
+    """Return the error for vocabularies of other sizes than `dim-vocabs`."""
+    names = [os.path.basename(file) for file in files.vocabularies]
+    described = [f"{name} has {number} tokens" for name, number in zip(names, num_tokens, strict=True)]
+    problem = f"`dim-vocabs` is {shown(sizes)}, but {' and '.join(dict.fromkeys(described))}"
+    if sizes == num_tokens[::-1]:
+        return CheckpointError(f"{origin}: {problem}: the source's vocabulary must be the first one")
+    if isinstance(sizes, list) and len(sizes) != 2:
+        return CheckpointError(f"{origin}: {problem}: only models with one source text are supported")
+    return CheckpointError(f"{origin}: {problem}: the vocabulary is another model's, or the file is damaged")
+
+
+def _read_pieces(files: MarianFolder) -> tuple[AnyPieces, AnyPieces]:
     source_file, target_file = files.vocabularies
-    source: Pieces | NumberedPieces
-    target: Pieces | NumberedPieces
+    source: AnyPieces
+    target: AnyPieces
     if files.pieces is not None:
         source, target = map(NumberedPieces, files.pieces, files.vocabularies)
     else:
