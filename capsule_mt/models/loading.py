@@ -97,6 +97,7 @@ def load_model(
         longest_target=program.longest_target,
         head_shape=program.head_shape,
         shortlist=candidates,
+        length_factor=checkpoint.length_factor,
     )
 
 
@@ -124,7 +125,10 @@ class HubCheckpoint:
     config, generation: the contents of config.json and generation_config.json.
     origin: the path of config.json, for errors.
     calibrated_by: the path of the file with the calibration of coverage.
+    length_factor: see `capsule_mt.models.model.LoadedModel`.
     """
+
+    length_factor: float | None = None
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

@@ -210,6 +210,7 @@ def _search(model: LoadedModel) -> dict[str, Any]:
         "options": {option.name: getattr(options, option.name) for option in offered("browser")},
         "longest_source": model.longest_source,
         "longest_target": limit_of_checkpoint(model),
+        "length_factor": model.length_factor,
         "forces_end": model.generation.get("forced_eos_token_id") in (model.end, [model.end]),
         "shortlist_multiple": model.shortlist.multiple if isinstance(model.shortlist, Shortlist) else None,
     }
