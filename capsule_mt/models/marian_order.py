@@ -23,9 +23,9 @@ def order_of_vocabularies(folder: str, names: Sequence[str], vocabularies: Seque
     first, second = vocabularies
     titles = [os.path.basename(os.path.abspath(folder)), *(name for name in names if name not in vocabularies)]
     orders = [
-        order
-        for order in ([first, second], [second, first])
-        if _are_named_by_side(*order) or _are_named_by_language(*order, titles)
+        [source, target]
+        for source, target in ((first, second), (second, first))
+        if _are_named_by_side(source, target) or _are_named_by_language(source, target, titles)
     ]
     return orders[0] if len(orders) == 1 else None
 

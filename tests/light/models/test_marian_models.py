@@ -389,6 +389,24 @@ def test_a_token_of_a_language(tmp_path):
     assert 2 not in tokenizer.encode(">>fra<< Mach mit!").ids
 
 
+def test_a_folder_of_marian_with_several_target_languages(tmp_path):
+    """A single vocabulary of OPUS-MT has the tokens; a text or `tgt_lang` chooses one of them."""
+    folder = marian_folder("yml", tmp_path / "yml")
+    text = (folder / "joint.yml").read_text("utf-8")
+    for old, language in (("\u2581auf", "eng"), ("\u2581zu", "nld")):
+        assert f'"{old}": ' in text
+        text = text.replace(f'"{old}": ', f'">>{language}<<": ')
+    (folder / "joint.yml").write_text(text, "utf-8")
+    translator = Translator.from_pretrained(folder)
+    plain = [translation.text for translation in translator(SOURCES, tgt_lang="en")]
+    assert [translation.text for translation in translator([f">>eng<< {text}" for text in SOURCES])] == plain
+    assert plain != [translation.text for translation in translator(SOURCES, tgt_lang="nl")]
+    with pytest.raises(ValueError, match=r"^`tgt_lang` must be one of (eng, nld|nld, eng); got 'fr'$"):
+        translator("Mach mit!", tgt_lang="fr")
+    with pytest.raises(ValueError, match=r"^`tgt_lang` must be one of .*; it is missing"):
+        translator("Mach mit!")
+
+
 def test_a_vocabulary_in_yaml(tmp_path):
     file = tmp_path / "vocab.yml"
     tokens = ["</s>", "<unk>", "\u2581a", '"', "\\", ":", "'", "\U0001f600", "\x85", "\u2028", "#", "1", "a: b"]
