@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NoReturn
 
+from capsule_mt.messages import LineError
+
 LANGUAGE_CODE = r"[a-z]{2,3}(?:[_-][A-Za-z0-9]+)*"  # other text between ">>" and "<<" may be a quotation
 MAX_LISTED = 40  # languages in an error
 
@@ -22,7 +24,7 @@ def refuse_missing_target(tokens: Sequence[str]) -> NoReturn:
 def refuse_unknown_target(language: str, tokens: Sequence[str]) -> NoReturn:
     """Refuse a `tgt_lang`, or a token at the beginning of a text."""
     if language.startswith(">>"):
-        raise ValueError(f"the model lacks the token {language}, with which a text begins; it has {_listed(tokens)}")
+        raise LineError(f"the model lacks the token {language}, with which a text begins; it has {_listed(tokens)}")
     raise ValueError(f"`tgt_lang` must be one of {_listed(codes_in(tokens))}; got {language!r}")
 
 

@@ -11,6 +11,7 @@ import hf_capsule_mt
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.commands import convert, translate
+from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.models.languages import target_code_of
 from capsule_mt.models.marian_tokenizer import MarianTokenizer
 from capsule_mt.serve.batching import MOST_REPEATED, Batcher
@@ -207,6 +208,9 @@ def test_the_commands(many, sentences, generated, call):
     for text, options in ((lines, ("--tgt-lang", "en")), (typed, ())):
         code, printed, _ = call(translate, *arguments, *options, text=text)
         assert (code, printed.splitlines()) == (0, generated["eng"][:5])
+    code, printed, complaints = call(translate, *arguments, text=typed + ">>nl<< A fish.\n")  # costs only its line
+    assert (code, printed.splitlines()[:5]) == (FAILED_LINES_STATUS, generated["eng"][:5])
+    assert "line 6: LineError: the model lacks the token >>nl<<" in complaints
     with pytest.raises(ValueError, match=r"`tgt_lang` must be one of deu, eng, .*; got 'nl'"):
         call(translate, *arguments, "--tgt-lang", "nl", text=lines)
     with pytest.raises(ValueError, match=r"`tgt_lang` must be one of deu, eng, .*; it is missing"):
