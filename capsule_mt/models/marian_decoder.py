@@ -11,7 +11,7 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown, warn_once
 from capsule_mt.models.weights import CheckpointError
 
-MAX_NAMED = 8  # options in a warning
+MAX_NAMED, MAX_SHOWN = 8, 40  # options in a warning, and characters of each
 LENGTH_FACTORS = 0.001, 1000
 # options that other parts of the reader read: the files, and the version of Marian
 FILES = ("models", "vocabs", "shortlist", "relative-paths", "version")
@@ -142,7 +142,7 @@ def _warn_of_unknown(settings: Mapping[str, Any], origin: str) -> None:
     known = READ | HARMLESS | MODEL_OPTIONS | {*REFUSED, "weights", "tsv-fields", "skip-cost"}
     unknown = [name for name in settings if name not in known and not name.startswith(OTHER_MODELS)]
     if unknown:
-        named = ", ".join(f"`{name}`" for name in unknown[:MAX_NAMED])
+        named = ", ".join(f"`{name[:MAX_SHOWN]}`" for name in unknown[:MAX_NAMED])
         hidden = f" and {len(unknown) - MAX_NAMED} more" if len(unknown) > MAX_NAMED else ""
         verb = "is not an option" if len(unknown) == 1 else "are not options"
         warn_once(f"{origin}: {named}{hidden} {verb} of Marian's decoder: no effect.")

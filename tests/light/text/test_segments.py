@@ -154,3 +154,10 @@ def test_batches():
     lengths = [3, 9, 1, 9, 4]
     assert list(batches_of(lengths, 2)) == [[1, 3], [4, 0], [2]]
     assert list(batches_of(lengths, 1, batch_tokens=12)) == [[1], [3], [4, 0, 2]]
+
+
+def test_an_error_lists_few_languages_of_a_strangers_vocabulary():
+    tokens = [f">>{'x' * 1000}{number}<<" for number in range(100)]
+    with pytest.raises(ValueError, match="and 60 more; it is missing") as error:
+        pieces_of("One.", WordTokenizer(tokens))
+    assert len(str(error.value)) < 1200
