@@ -11,6 +11,10 @@ _messages_logged: set[str] = set()
 _shares: dict[tuple[str, str], tuple[int, int]] | None = None
 
 
+class LineError(ValueError):
+    """A line cannot be handled, whatever the settings are."""
+
+
 def warn(message: str) -> None:
     import logging
 

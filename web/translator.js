@@ -146,13 +146,13 @@ export class Translator {
   }
 
   #search(pieces, options, head) {
-    const { longest_target: maxLength, forces_end: forcesEnd, options: defaults } = this.defaults;
+    const { longest_target: maxLength, forces_end: forcesEnd, length_factor: factor, options: defaults } = this.defaults;
     const searchOptions = Object.entries(options).filter(([name, value]) => name in OPTIONS && value !== undefined);
-    const sourceLimits = pieces.map(({ ids }) => 3 * ids.length + 30);
+    const sourceLimits = pieces.map(({ ids }) => factor ? Math.ceil(factor * ids.length - 1e-6) : 3 * ids.length + 30);
     const hasEnd = this.engine.tokens.end >= 0;
     const hypotheses = this.engine.search(pieces.map(({ ids }) => ids), {
       limits: sourceLimits.map((limit) => Math.min(limit, maxLength ?? Infinity)),
-      forcesEnd: sourceLimits.map((limit) => hasEnd && (forcesEnd || maxLength === null || limit < maxLength)),
+      forcesEnd: sourceLimits.map((limit) => hasEnd && (limit < (maxLength ?? Infinity) ? !factor : forcesEnd)),
       options: { ...defaults, ...Object.fromEntries(searchOptions) },
       head,
       shortlist: options.shortlist ?? true ? this.shortlist : null,

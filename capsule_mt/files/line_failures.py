@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar, cast
 
+from capsule_mt.messages import LineError
+
 Line = TypeVar("Line")
 Result = TypeVar("Result")
 PROBE = "a"
@@ -21,8 +23,9 @@ def translate_lines(
 ) -> list[Result | Failure]:
     """Return the translations, with a `Failure` for each line that raises an error.
 
-    A failed batch is halved until the failing lines are isolated. For each of these the `probe` is translated, too:
-    if it fails, the fault is not in the line but in a setting, say, and the probe's error is raised.
+    A failed batch is halved until the failing lines are isolated. For each of these the `probe` is translated, too,
+    except after a `LineError`: if it fails, the fault is not in the line but in a setting, say, and the probe's error
+    is raised.
 
     probe: a line that is certain to be translatable; by default the text `PROBE`.
     """
@@ -31,13 +34,14 @@ def translate_lines(
     except BaseException as error:
         if not may_be_line_error(error):
             raise
-        failure = Failure(describe(error))
+        failure, is_of_line = Failure(describe(error)), isinstance(error, LineError)
     # outside the handler, which would keep the failed batch's tensors in memory
     if len(lines) > 1:
         middle = len(lines) // 2
         halves = (lines[:middle], lines[middle:])
         return [result for half in halves for result in translate_lines(translate, half, probe)]
-    translate([cast(Line, PROBE) if probe is None else probe])
+    if not is_of_line:
+        translate([cast(Line, PROBE) if probe is None else probe])
     return [failure]
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
+from capsule_mt.models.marian_decoder import decoder_options_of, with_options_beside
 from capsule_mt.models.marian_files import (
     OPTIONS,
     TABLES,
@@ -23,12 +24,13 @@ from capsule_mt.models.marian_files import (
     read_matrix,
     read_numbers,
 )
+from capsule_mt.models.marian_order import order_of_vocabularies
 from capsule_mt.models.marian_variant import OPTIONS_READ, MarianVariant, variant_of
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.opening import read_text
 from capsule_mt.models.piece_tokenizer import PAD, PIECES_FILES, NumberedPieces, Pieces, PieceTokenizer, tokenizer_json
 from capsule_mt.models.shipped import calibration_file
-from capsule_mt.models.shortlist import Shortlist
+from capsule_mt.models.shortlist import Shortlist, refuse_text
 from capsule_mt.models.weights import CheckpointError, read_json
 
 # the padding token's bias: it is never generated, and label smoothing stays finite
@@ -40,6 +42,7 @@ BEST = ".best-"  # in the names of models and configurations that training saves
 UNPACKERS = {".gz": "gunzip *.gz", ".zst": "zstd -d *.zst", ".xz": "unxz *.xz", ".bz2": "bunzip2 *.bz2"}
 NUMBERED = ".yml", ".yaml", ".json", ".txt", ".vocab"  # vocabularies that do not cut text
 POSITIONS = 1024  # Marian itself has no limit
+AnyPieces = Pieces | NumberedPieces
 MAX_LENGTH = 512  # tokens, for `generate()`, which needs a limit
 # the values that these options may have
 REQUIRED: dict[str, tuple[Any, ...]] = {
@@ -64,6 +67,8 @@ class MarianFolder(NamedTuple):
     """The files of a model: as the configuration names them, or else by their usual names.
 
     pieces: the SentencePiece models of both languages, if the vocabularies only give each piece its id.
+    has_order: whether it is known that the first vocabulary is the source's.
+    settings_file: the path of the configuration; empty if there is none.
     """
 
     folder: str
@@ -72,6 +77,8 @@ class MarianFolder(NamedTuple):
     shortlist: str | None = None
     settings: Mapping[str, Any] = {}
     pieces: tuple[str, str] | None = None
+    has_order: bool = True
+    settings_file: str = ""
 
     @classmethod
     def find(cls, folder: str | os.PathLike[str]) -> "MarianFolder | None":
@@ -82,15 +89,20 @@ class MarianFolder(NamedTuple):
         _refuse_packed(folder, names, has_model=bool(models))
         if not models:
             return None
-        settings = _settings_of(folder, names)
+        settings, settings_file = _settings_of(folder, names)
         numbered = [name for name in names if re.search(r"(^|\.)vocab\.ya?ml$", name)]
         vocabularies = numbered or [name for name in names if name.endswith(".spm")]
         vocabularies = _named(folder, settings, "vocabs", vocabularies)
         shortlists = [name for name in names if name.startswith("lex") and name.endswith(".bin")]
         shortlists = _named(folder, settings, "shortlist", shortlists)
         model = _chosen(folder, _named(folder, settings, "models", models), "models")
-        if len(vocabularies) == 2 and "vocabs" not in settings:
-            vocabularies.sort(key=lambda name: name.startswith(("trg", "target")) or ".trg." in name)
+        has_order = True
+        if len(vocabularies) == 2 and settings.get("vocabs") is None:
+            order = order_of_vocabularies(folder, names, vocabularies)
+            vocabularies, has_order = order or vocabularies, order is not None
+        if len(vocabularies) > 2:  # the model's type is the reason, unless files of another model are in the folder
+            path = os.path.join(folder, model)
+            refuse_unsupported(options_of(open_marian(path)), f"{path}: {OPTIONS}")
         if len(vocabularies) not in (1, 2) or len(shortlists) > 1:
             file_names = ", ".join((*vocabularies, *shortlists)) or "none"
             raise CheckpointError(
@@ -99,7 +111,8 @@ class MarianFolder(NamedTuple):
         source, target = (os.path.join(folder, name) for name in (vocabularies[0], vocabularies[-1]))
         shortlist = os.path.join(folder, shortlists[0]) if shortlists else None
         pieces = None if source.endswith(".spm") else _pieces_beside(folder, vocabularies)
-        return cls(folder, os.path.join(folder, model), (source, target), shortlist, settings, pieces)
+        path = os.path.join(folder, model)
+        return cls(folder, path, (source, target), shortlist, settings, pieces, has_order, settings_file)
 
 
 def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
@@ -120,7 +133,8 @@ def _refuse_packed(folder: str, names: Sequence[str], *, has_model: bool) -> Non
     """Refuse a folder whose model or one of its other files is compressed, as HPLT's and Mozilla's are."""
     for name in names:
         unpacked, suffix = os.path.splitext(name)
-        belongs = has_model and (unpacked.endswith(".spm") or unpacked.startswith("lex") or "vocab" in unpacked)
+        is_shortlist = unpacked.startswith("lex") and unpacked.endswith(".bin")  # one in text is not read anyway
+        belongs = has_model and (unpacked.endswith(".spm") or is_shortlist or "vocab" in unpacked)
         if suffix in UNPACKERS and unpacked not in names and (belongs or is_model_file(unpacked)):
             command = UNPACKERS[suffix]
             raise CheckpointError(f"{folder}: {name} is compressed: unpack this file and the others by `{command}`")
@@ -151,17 +165,17 @@ def has_model_file(folder: str | os.PathLike[str]) -> bool:
     return os.path.isdir(folder) and any(map(is_model_file, os.listdir(folder)))
 
 
-def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the configuration beside a model; empty if there is none."""
+def _settings_of(folder: str, names: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+    """Return the configuration beside a model, and its file; both are empty if there is none."""
     configurations = [
         name for name in names if name.startswith(("config", "decoder")) and name.endswith((".yml", ".yaml"))
     ]
     if not configurations:  # as Marian's training names it
         configurations = [name for name in names if name.endswith(".npz.decoder.yml")]
     if not configurations:
-        return {}
+        return {}, ""
     file = os.path.join(folder, _chosen(folder, configurations, "configurations"))
-    return read_yaml(read_text(file), file)
+    return read_yaml(read_text(file), file), file
 
 
 def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str]) -> list[str]:
@@ -191,19 +205,16 @@ class MarianCheckpoint:
     """The checkpoint in a folder of Marian's, with the interface of `capsule_mt.models.loading.HubCheckpoint`."""
 
     def __init__(self, files: MarianFolder) -> None:
-        self.files = files
         self.origin = f"{files.model}: {OPTIONS}"
         self.stored = open_marian(files.model)
-        self.pieces = _read_pieces(files)
-        options = options_of(self.stored)
-        if "version" not in options and "version" in files.settings:
-            options["version"] = files.settings["version"]
+        options = with_options_beside(options_of(self.stored), files.settings)
+        refuse_unsupported(options, self.origin)
+        self.decoder_options = decoder_options_of(files.settings, files.settings_file)
+        self.files, self.pieces = _with_pieces(files, options.get("dim-vocabs"))
         sizes = options.get("dim-vocabs")
         num_tokens = [len(vocabulary.texts) for vocabulary in self.pieces]
         if sizes != num_tokens:
-            raise CheckpointError(
-                f"{self.origin}: `dim-vocabs` is {shown(sizes)}, but the vocabularies have {num_tokens} tokens"
-            )
+            raise _wrong_sizes(self.files, sizes, num_tokens, self.origin)
         self.size = max(num_tokens) + 1
         end = self.pieces[1].end
         self.config: dict[str, Any] = {
@@ -245,39 +256,69 @@ class MarianCheckpoint:
         return PieceTokenizer(*self.pieces, self.size)
 
     @property
+    def length_factor(self) -> float | None:
+        return self.decoder_options.length_factor
+
+    @property
     def has_shortlist(self) -> bool:
         return self.files.shortlist is not None
 
     def read_shortlist(self) -> Shortlist:
         if self.files.shortlist is None:
+            for name in filter(lambda name: name.startswith("lex"), sorted(os.listdir(self.files.folder))):
+                refuse_text(os.path.join(self.files.folder, name))
             raise FileNotFoundError(f"there is no shortlist (lex.*.bin) in {self.files.folder}")
         return Shortlist.of_marian(self.files.shortlist, (self.size, self.size))
 
     def _generation(self) -> dict[str, Any]:
-        settings, file = self.files.settings, self.files.folder
-        if settings.get("word-penalty"):
-            raise UnsupportedModelError(
-                f"{file}: `word-penalty` {shown(settings['word-penalty'])} is not supported, only 0"
-            )
-        beams, penalty = settings.get("beam-size", 1), settings.get("normalize", 1.0)
-        if type(beams) is not int or not 1 <= beams <= 1000 or not isinstance(penalty, (int, float)):
-            raise CheckpointError(
-                f"{file}: `beam-size` {shown(beams)} or `normalize` {shown(penalty)} in its configuration"
-            )
         token_fields = ("pad_token_id", "decoder_start_token_id", "eos_token_id", "forced_eos_token_id")
         return {
-            "num_beams": beams,
-            "length_penalty": float(penalty),
+            "num_beams": self.decoder_options.num_beams,
+            "length_penalty": self.decoder_options.length_penalty,
             "max_length": MAX_LENGTH,
             "suppress_tokens": [self.pieces[1].unknown, self.size - 1],
             **{name: self.config[name] for name in token_fields},
         }
 
 
-def _read_pieces(files: MarianFolder) -> tuple[Pieces | NumberedPieces, Pieces | NumberedPieces]:
+def _with_pieces(files: MarianFolder, sizes: object) -> tuple[MarianFolder, tuple[AnyPieces, AnyPieces]]:
+    """Return the files with the source's vocabulary first, and the vocabularies; `sizes` is `dim-vocabs`."""
+    pieces = _read_pieces(files)
+    if files.has_order:
+        return files, pieces
+    num_tokens = [len(vocabulary.texts) for vocabulary in pieces]
+    if num_tokens[0] == num_tokens[1]:
+        names = " and ".join(map(os.path.basename, files.vocabularies))
+        raise UnsupportedModelError(
+            f"{files.folder}: cannot tell which of {names}, of {num_tokens[0]} tokens each, is the source's "
+            "vocabulary: list the source's and then the target's in `vocabs` of a decoder.yml, name them "
+            "srcvocab.spm and trgvocab.spm, or name the folder after their languages, such as fr-en"
+        )
+    if sizes != num_tokens:
+        files = files._replace(vocabularies=(files.vocabularies[1], files.vocabularies[0]))
+        pieces = _read_pieces(files)
+    return files, pieces
+
+
+def _wrong_sizes(files: MarianFolder, sizes: Any, num_tokens: list[int], origin: str) -> CheckpointError:
+    """Return the error for vocabularies of other sizes than `dim-vocabs`."""
+    names = [os.path.basename(file) for file in files.vocabularies]
+    described = [f"{name} has {number} tokens" for name, number in zip(names, num_tokens, strict=True)]
+    problem = f"{origin}: `dim-vocabs` is {shown(sizes)}, but {' and '.join(dict.fromkeys(described))}"
+    if sizes == num_tokens[::-1]:
+        return CheckpointError(f"{problem}: the source's vocabulary must be the first one")
+    has_two_sizes = isinstance(sizes, list) and len(sizes) == 2 and all(type(size) is int for size in sizes)
+    if not has_two_sizes:
+        return CheckpointError(f"{problem}: it must have the sizes of the source's and the target's vocabulary")
+    if files.pieces is not None and all(0 < size <= number for size, number in zip(sizes, num_tokens, strict=True)):
+        return CheckpointError(f"{problem}: the model knows only the first tokens, so remove the others from the file")
+    return CheckpointError(f"{problem}: it is the vocabulary of another model, or it is damaged")
+
+
+def _read_pieces(files: MarianFolder) -> tuple[AnyPieces, AnyPieces]:
     source_file, target_file = files.vocabularies
-    source: Pieces | NumberedPieces
-    target: Pieces | NumberedPieces
+    source: AnyPieces
+    target: AnyPieces
     if files.pieces is not None:
         source, target = map(NumberedPieces, files.pieces, files.vocabularies)
     else:
@@ -290,14 +331,18 @@ def _read_pieces(files: MarianFolder) -> tuple[Pieces | NumberedPieces, Pieces |
     return source, target
 
 
-def _settings(options: Mapping[str, Any], origin: str, vocabulary: int) -> dict[str, Any]:
-    """Return the configuration of a model with these options; refuse those that are not supported."""
+def refuse_unsupported(options: Mapping[str, Any], origin: str) -> None:
+    """Refuse the options of a model that are not supported."""
     for name, value in options.items():
         if name in REQUIRED and value not in REQUIRED[name]:
             accepted = " or ".join(map(repr, REQUIRED[name]))
             raise UnsupportedModelError(f"{origin}: `{name}` {shown(value)} is not supported, only {accepted}")
         if value and name not in REQUIRED and name not in ALLOWED and not name.startswith(OTHER_TYPES):
             raise UnsupportedModelError(f"{origin}: `{name}` {shown(value)} is not supported")
+
+
+def _settings(options: Mapping[str, Any], origin: str, vocabulary: int) -> dict[str, Any]:
+    """Return the configuration of a model with these options."""
     variant = variant_of(options, origin)
     ties_all, ties_output, ties_source = (
         bool(options.get(f"tied-embeddings{suffix}")) for suffix in ("-all", "", "-src")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from capsule_mt.text.languages import LANGUAGES, TRADITIONAL_CHINESE, TWO_LETTER_CODES
+from capsule_mt.text.target_tokens import codes_in, refuse_missing_target, refuse_unknown_target
 from capsule_mt.text.tokenizer import Encoded
 
 # tokens of languages: "deu_Latn" of NLLB, "__de__" of M2M100, "de_DE" of mBART
@@ -12,6 +13,16 @@ LANGUAGE_TOKEN = r"[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__|[a-z]{2}_[A-Z]{2}"
 DEFAULT_SCRIPTS = {"zh": "hans", "ks": "arab", "kr": "latn"}
 CHINESE_SCRIPTS = {"cn": "hans", "sg": "hans", **dict.fromkeys(TRADITIONAL_CHINESE, "hant")}  # by country or script
 NUM_EXAMPLES = 5
+# codes of three letters that OPUS-MT has and NLLB-200 lacks: of macrolanguages, and of further languages
+OPUS_CODES = dict(
+    pair.split(":")
+    for pair in """
+    abk:ab ara:ar arg:an ava:av aym:ay aze:az bih:bh bis:bi bre:br cha:ch che:ce chv:cv cor:kw cos:co cre:cr div:dv
+    fao:fo fas:fa fry:fy ful:ff glv:gv her:hz ido:io iku:iu ile:ie ina:ia ipk:ik kal:kl kau:kr kom:kv kua:kj lat:la
+    lav:lv mah:mh mlg:mg mon:mn msa:ms nau:na nav:nv nbl:nr nde:nd ndo:ng nep:ne nor:no oji:oj ori:or orm:om oss:os
+    pli:pi pus:ps que:qu roh:rm sme:se sqi:sq swa:sw tah:ty ton:to uzb:uz ven:ve vol:vo wln:wa yid:yi zha:za
+    """.split()  # noqa: SIM905
+)
 
 
 class ManyLanguages:
@@ -109,14 +120,8 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
 
     argument: the name for errors.
     """
-    if language is not None and language in codes:
-        return language
-    first, region = language_and_region(language or "")
-    same_language = [code for code in codes if first and language_and_region(code)[0] == first]
-    matches = [code for code in same_language if _agree(language_and_region(code)[1], region)]
-    if not region:
-        usual = [code for code in matches if language_and_region(code)[1] == DEFAULT_SCRIPTS.get(first)]
-        matches = usual or matches
+    same_language = codes_of_language(language or "", codes)
+    matches = matching_codes(language or "", same_language)
     if len(matches) == 1:
         return matches[0]
     near = same_language or _similar(language or "", codes)
@@ -124,6 +129,36 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
     accepted = "one of" if len(matches) > 1 else "one of the model's languages, such as"
     actual = "it is missing" if language is None else f"got {language!r}"
     raise ValueError(f"`{argument}` must be {accepted} {examples}; {actual}")
+
+
+def codes_of_language(language: str, codes: Collection[str]) -> list[str]:
+    """Return the codes of a language, in any script or country; only `language` if it is one of them."""
+    if language in codes:
+        return [language]
+    first, _ = language_and_region(language)
+    return [code for code in codes if first and language_and_region(code)[0] == first]
+
+
+def matching_codes(language: str, same_language: Sequence[str]) -> list[str]:
+    """Return which codes of a language agree with its script or country; without one, prefer the usual code."""
+    if [language] == same_language:
+        return same_language
+    first, region = language_and_region(language)
+    matches = [code for code in same_language if _agree(language_and_region(code)[1], region)]
+    for preferred_region in (region, region or DEFAULT_SCRIPTS.get(first)):
+        matches = [code for code in matches if language_and_region(code)[1] == preferred_region] or matches
+    return [code for code in matches if code == language.replace("-", "_")] or matches
+
+
+def target_code_of(language: str | None, tokens: Sequence[str]) -> str:
+    """Return the code of a target language in OPUS-MT's tokens; it may be named by another code, or by its token."""
+    if language is None:
+        refuse_missing_target(tokens)
+    code = language[2:-2] if language.startswith(">>") and language.endswith("<<") else language
+    matches = matching_codes(code, codes_of_language(code, codes_in(tokens)))
+    if len(matches) != 1:
+        refuse_unknown_target(code, [f">>{match}<<" for match in matches] or tokens)
+    return matches[0]
 
 
 def _similar(text: str, codes: Collection[str]) -> list[str]:
@@ -148,5 +183,5 @@ def _agree(region: str, other_region: str) -> bool:
 def language_and_region(language: str) -> tuple[str, str]:
     """Return the language of a code, in two letters if possible, and its script or country, in lower case."""
     first, _, region = language.strip("_").lower().replace("-", "_").partition("_")
-    first = TWO_LETTER_CODES.get(first, first)
+    first = TWO_LETTER_CODES.get(first) or OPUS_CODES.get(first, first)
     return first, CHINESE_SCRIPTS.get(region, region) if first == "zh" else region

@@ -24,7 +24,7 @@ from capsule_mt.models.weights import (
     Weights,
     read_json,
 )
-from capsule_mt.options.table import SEARCH_OPTIONS, Candidates
+from capsule_mt.options.table import CHANGES_TRANSLATIONS, SEARCH_OPTIONS, Candidates
 
 if TYPE_CHECKING:  # imported late where used: most checkpoints need one of these at most
     from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
@@ -98,6 +98,7 @@ def load_model(
         longest_target=program.longest_target,
         head_shape=program.head_shape,
         shortlist=candidates,
+        length_factor=checkpoint.length_factor,
     )
 
 
@@ -125,7 +126,10 @@ class HubCheckpoint:
     config, generation: the contents of config.json and generation_config.json.
     origin: the path of config.json, for errors.
     calibrated_by: the path of the file with the calibration of coverage.
+    length_factor: see `capsule_mt.models.model.LoadedModel`.
     """
+
+    length_factor: float | None = None
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -282,8 +286,10 @@ def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
     file = os.path.join(folder, GENERATION_FILE)
     if os.path.lexists(file):
         return read_json(file)
-    names = (FIRST_TOKEN, *(option.name for option in SEARCH_OPTIONS))  # which older checkpoints have in config.json
-    return {name: config[name] for name in names if config.get(name) is not None}
+    # older checkpoints have these in config.json; the engine then refuses those that it lacks, by name
+    names = (FIRST_TOKEN, *(option.name for option in SEARCH_OPTIONS))
+    settings = {name: config[name] for name in names if config.get(name) is not None}
+    return settings | {name: config[name] for name in CHANGES_TRANSLATIONS if config.get(name)}
 
 
 def _tokens(

@@ -14,6 +14,8 @@ class LoadedModel(NamedTuple):
     calibration: `coverage_calibration` of config.json, empty if there is none.
     longest_source, longest_target: the most tokens of a source, and of a translation after the start token; `None`
         where the model has no limit.
+    length_factor: a translation has at most this many times the tokens of its source, as Marian's `max-length-factor`
+        says; `None` for the limit that every other model has.
     head_shape: how many decoder layers, and heads in each, attend to the source; (0, 0) for none.
     """
 
@@ -29,3 +31,4 @@ class LoadedModel(NamedTuple):
     longest_target: int | None = None
     head_shape: tuple[int, int] = (0, 0)
     shortlist: Candidates | None = None
+    length_factor: float | None = None

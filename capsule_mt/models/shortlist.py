@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import islice, pairwise
 
 from capsule_mt.engine.library import Lexicon, longest_list, narrowed
+from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.request import JointCandidates
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
@@ -22,6 +23,9 @@ MARIAN_MARK = 0xF11A48D5013417F5
 MARIAN_MULTIPLE = 8
 NAMES = ("starts", "tokens", "frequent")
 COUNT = re.compile("[0-9]{1,9}")  # of tokens, in the metadata
+TEXT_BYTES = 4096
+TEXT_LINE = rb"[^\s\0]+[ \t][^\s\0]+[ \t][0-9.eE+-]+\r?\n"
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")  # gzip, zstd, bzip2, xz
 HEADER_BYTES = 4096  # a safetensors file of three tensors has a header of a few hundred bytes
 
 
@@ -90,6 +94,7 @@ class Shortlist:
                 f"there is no shortlist {file}: `capsule-mt shortlist CHECKPOINT SOURCE TARGET` of hf-capsule-mt "
                 "makes one"
             )
+        refuse_text(file)
         stored = SafetensorsFile(file)
         defaults = {"vocabulary": "", "multiple": "1"}
         numbers = [str(stored.metadata.get(name, default)) for name, default in defaults.items()]
@@ -119,6 +124,8 @@ class Shortlist:
             size = os.fstat(stream.fileno()).st_size
             numbers = array("Q", stream.read(48).ljust(48, b"\0"))
             mark, _, frequent, _, num_starts, num_tokens = numbers
+            if mark != MARIAN_MARK:
+                refuse_text(file)
             if mark != MARIAN_MARK or size != 48 + 8 * num_starts + 4 * num_tokens:
                 raise CheckpointError(f"{file}: is not a shortlist of Marian, or it is cut off")
             starts.fromfile(stream, num_starts)
@@ -185,6 +192,19 @@ class Shortlist:
     @cached_property
     def _lexicon(self) -> Lexicon:
         return Lexicon(self.starts, self.tokens, self.frequent, self.vocabulary, self.multiple, self._max_translations)
+
+
+def refuse_text(file: str) -> None:
+    """Refuse a shortlist of Marian in text, which has a line `target source probability` for each pair of words."""
+    with open_file(file) as stream:
+        beginning = stream.read(TEXT_BYTES)
+    if beginning.startswith(COMPRESSED):
+        raise UnsupportedModelError(f"{file}: is compressed: unpack it; only shortlists in binary form are read")
+    if re.match(TEXT_LINE, beginning):
+        raise UnsupportedModelError(
+            f"{file}: is a shortlist in text, only binary ones are read: convert it by `marian-conv --shortlist "
+            f"{os.path.basename(file)} 100 100 0 --dump-shortlist lex.s2t.bin --vocabs SOURCE TARGET`"
+        )
 
 
 def _int32(numbers: "Sequence[int] | memoryview") -> "array[int]":

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.messages import warn
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
 from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
@@ -52,6 +53,11 @@ def write_huggingface(
         raise UnsupportedModelError(
             f"{checkpoint.origin}: `{option}` {options_of(checkpoint.stored).get(option)!r} cannot be stored in a "
             "checkpoint of transformers: translate with this folder itself"
+        )
+    if (factor := checkpoint.length_factor) is not None:
+        warn(
+            f"{files.settings_file}: `max-length-factor` {factor:g} cannot be stored in a checkpoint of transformers: "
+            "translations may have three times as many tokens as their sources, plus thirty."
         )
     # both refuse what cannot be written before any file is: a vocabulary, and a name or shape
     tokenizer_jsons = checkpoint.tokenizer_jsons()

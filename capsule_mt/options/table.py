@@ -163,6 +163,14 @@ NEUTRAL: dict[str, Any] = {
     "diversity_penalty": 0.0,
     "guidance_scale": 1.0,
 }
+# All options of `generate()` that the engine lacks and that change a translation. Those of sampling and of contrastive
+# search do nothing without `do_sample` and `penalty_alpha`.
+CHANGES_TRANSLATIONS = (
+    *("do_sample", "penalty_alpha", "num_beam_groups", "diversity_penalty", "constraints", "force_words_ids"),
+    *("encoder_repetition_penalty", "encoder_no_repeat_ngram_size", "guidance_scale", "dola_layers"),
+    *("begin_suppress_tokens", "forced_decoder_ids", "sequence_bias", "exponential_decay_length_penalty"),
+    *("stop_strings", "token_healing", "watermarking_config"),
+)
 # other fields of `request_t` that need all logits of a step where they are set, as options with `forbids_preview` do:
 # the shortlist's candidates, given targets, scores, and the first step's logits
 NEED_LOGITS = ("candidates", "targets", "scored", "first_logits")

@@ -81,14 +81,15 @@ def numbered_links(
     """
     text_links: list[Link] = []
     source_end, target_end = 0, 0
+    copied_text = document.with_blank_languages
     for index, (piece, text, piece_links) in enumerate(zip(document.pieces, texts, links, strict=True)):
         start = translation.find(text, target_end)
         if index or document.copies:
-            text_links += _copy_links(document.text, Span(source_end, piece.span.start), start)
+            text_links += _copy_links(copied_text, Span(source_end, piece.span.start), start)
         text_links += [Link(source, Span(start + target.start, start + target.end)) for source, target in piece_links]
         source_end, target_end = piece.span.end, start + len(text)
     if document.copies:
-        text_links += _copy_links(document.text, Span(source_end, len(document.text)), len(translation))
+        text_links += _copy_links(copied_text, Span(source_end, len(document.text)), len(translation))
     source_indices, target_indices = _word_indices(document.text), _word_indices(translation)
     split_source, split_target = document.text.split(), translation.split()
     pairs = set()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, 
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from capsule_mt.messages import shown, warn, warn_once, with_unit
+from capsule_mt.messages import shown, warn, with_unit
 from capsule_mt.text.casing import LANGUAGE_TOKEN, LOWERCASE, CasedText, in_sentence_case, without_emphasis
 from capsule_mt.text.copying import has_signed_numbers, without_copied_edges
 from capsule_mt.text.edges import label_in, lacks_full_stop, mark_of, marks_at_end, without_enclosing
@@ -13,6 +13,7 @@ from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, ma
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.numerals import number_forms, with_grouping, with_target_signs
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
+from capsule_mt.text.target_tokens import LANGUAGE_CODE, refuse_missing_target, refuse_unknown_target
 from capsule_mt.text.tokenizer import Encoded, Tokenizer, unknown_tokens
 from capsule_mt.text.typography import colon_of_label, quotes_of, separator_with_quotes
 from capsule_mt.text.words import (
@@ -108,6 +109,8 @@ class Document:
     copies: the translation also copies the text before and after all pieces; the text between two it always copies.
     foreign: spans that are copied because the model cannot translate them: sentences whose words are all unknown to
         the vocabulary, words of more than `MAX_WORD` characters, and lines in another language.
+    tgt_lang: the language of the token that the text begins with; `None` if it has none.
+    language_spans: the tokens of target languages in the text, such as ">>deu<<", which are never copied.
     num_tokens, num_unknown: the number of tokens, and of those for something that the vocabulary lacks. Tokens of kept
         items, such as placeholders, do not count: they are copied anyway.
     """
@@ -115,8 +118,26 @@ class Document:
     def __init__(
         self, text: str, copies: bool = False, pieces: Sequence[Piece] = (), foreign: Sequence[Span] = ()
     ) -> None:
+        self.tgt_lang: str | None = None
         self.text, self.copies, self.pieces, self.foreign = text, copies, list(pieces), list(foreign)
+        self.language_spans: list[Span] = []
         self.num_unknown = self.num_tokens = 0
+
+    def without_languages(self, start: int = 0, end: int | None = None) -> str:
+        """Return a part of the text without the tokens of languages."""
+        text = self.text[start:end]
+        for span in reversed(self.language_spans):
+            first, last = (min(max(offset - start, 0), len(text)) for offset in span)
+            text = text[:first] + text[last:]
+        return text
+
+    @property
+    def with_blank_languages(self) -> str:
+        """The text with spaces for the tokens of languages; offsets stay valid."""
+        text = self.text
+        for start, end in self.language_spans:
+            text = text[:start] + " " * (end - start) + text[end:]
+        return text
 
     @property
     def unknown(self) -> float:
@@ -159,7 +180,18 @@ class Segmenter(NamedTuple):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         plain = text if text.isascii() else LONE_SURROGATES.sub("\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
-        readable = self._without_foreign_lines(document, self._without_long_words(document))
+        token_span, token = self.language_token(plain)
+        if not token:
+            return self._read(document, plain)
+        document.tgt_lang = token[2:-2]
+        document.language_spans.append(token_span)
+        readable = " " * token_span.end + plain[token_span.end :]  # the rules about texts do not see the token
+        return self._replace(tgt_lang=document.tgt_lang)._read(document, readable)
+
+    def _read(self, document: Document, readable: str) -> Document:
+        """Cut the text of a document, in which other text may be blank, into the document's pieces."""
+        text_language = self._default_language
+        readable = self._without_foreign_lines(document, self._without_long_words(document, readable))
         if not self.split_sentences:  # breaks that sentencepiece drops, which would join two words
             readable = readable.replace("\v", " ").replace("\x85", " ")
         vocabulary = vocabulary_of(self.tokenizer)
@@ -174,19 +206,24 @@ class Segmenter(NamedTuple):
         else:
             cased = CasedText(readable)
         source = masked(cased.text, self.keep, self.copies, vocabulary, cased.emphasised)
-        text_language = self._language_of(source.text)
         cuts = _glued_cuts(source) if self.copies else ()
+        lone_token = ""  # a token on a line of its own is that of the next sentence
         for start, end in _cut_at(cuts, self._sentences(source)):
-            token_end, token = self.language_token(source.text[start:end])
-            sentence = Span(start + token_end, end)
+            token_span, token = self.language_token(source.text[start:end])
+            sentence = Span(start + token_span.end, end)
+            if token:
+                document.language_spans.append(source.user_span(Span(start + token_span.start, sentence.start)))
             if self.copies:
                 inner = without_copied_edges(source.text, sentence, rules.has_ordinals)
                 sentence = without_enclosing(source.text, inner)
             label = label_in(source.text, sentence) if self.copies else None
             sentence = label or sentence
             if sentence.start == sentence.end:
+                lone_token = token or lone_token
                 continue
-            token = token or text_language
+            token, lone_token = token or lone_token or text_language, ""
+            if not token and len(self.tokenizer.language_tokens) > 1:
+                refuse_missing_target(self.tokenizer.language_tokens)
             prefix = f"{self.prefix}{token} " if token else self.prefix
             textless_ids = self._textless_ids(token)
             for span, encoded, was_cut in self._fitting(source.text, sentence, prefix):
@@ -215,9 +252,8 @@ class Segmenter(NamedTuple):
                     document.foreign.append(part.span)
         return document
 
-    def _without_long_words(self, document: Document) -> str:
-        """Return the text with line breaks instead of words that are too long, so that no sentence has them."""
-        text = document.text
+    def _without_long_words(self, document: Document, text: str) -> str:
+        """Return a text with line breaks instead of words that are too long, so that no sentence has them."""
         if len(text) <= MAX_WORD or not self.split_sentences:
             return text
         document.foreign += [Span(*match.span()) for match in re.finditer(LONG_WORD, text)]
@@ -363,26 +399,28 @@ class Segmenter(NamedTuple):
             part.is_glued = piece.is_glued and part.span.start == piece.span.start
         return pieces
 
-    def language_token(self, text: str) -> tuple[int, str]:
-        """Return the end offset and the text of the target language's token at a text's beginning; else 0 and ""."""
+    def language_token(self, text: str) -> tuple[Span, str]:
+        """Return the span and the text of the target language's token at a text's beginning; else (0, 0) and "".
+
+        The span includes the space after the token. A token of a language that the model lacks is refused.
+        """
         tokens = self.tokenizer.language_tokens
         match = LEADING_TOKEN.match(text) if tokens else None
-        if match is None or match[1] not in tokens:
-            return 0, ""
-        return match.end(), match[1]
+        if match is not None and match[1] in tokens:
+            return Span(match.start(1), match.end()), match[1]
+        if match is not None and re.fullmatch(LANGUAGE_CODE, match[1][2:-2]):
+            refuse_unknown_target(match[1], tokens)
+        return Span(0, 0), ""
 
-    def _language_of(self, text: str) -> str:
-        """Return the target language's token for sentences of a text that do not begin with one themselves."""
-        text_token = self.language_token(text)[1]
-        if text_token or self.tgt_lang is None:
-            return text_token
-        tokens, token = self.tokenizer.language_tokens, f">>{self.tgt_lang}<<"
-        if token in tokens:
-            return token
-        if tokens:
-            examples = ", ".join(language.strip("<>") for language in tokens[:8])
-            warn_once(f"`tgt_lang` {self.tgt_lang!r} is not a language of the tokenizer, which has: {examples}")
-        return ""
+    @property
+    def _default_language(self) -> str:
+        """The target language's token for texts that do not begin with one; empty if `tgt_lang` names none."""
+        tokens = self.tokenizer.language_tokens
+        if self.tgt_lang is None or not tokens:
+            return ""
+        if (token := f">>{self.tgt_lang}<<") not in tokens:
+            refuse_unknown_target(self.tgt_lang, tokens)
+        return token
 
     def _textless_ids(self, token: str) -> set[int]:
         """Return the ids of tokens that a model cannot translate: special, unknown, and the language's token."""
@@ -526,7 +564,7 @@ def _text_before(document: Document, index: int, language: str | None) -> str:
     pieces = document.pieces
     start = pieces[index - 1].span.end if index else 0
     end = pieces[index].span.start if index < len(pieces) else len(document.text)
-    text = document.text[start:end]
+    text = document.without_languages(start, end)
     if not text:
         return text
     if index and pieces[index - 1].is_label:

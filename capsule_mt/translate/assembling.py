@@ -56,6 +56,8 @@ def translation_of(
     document: Document, hypotheses: Sequence[Hypothesis], plan: Plan, later: LaterScores | None = None
 ) -> Translation:
     """Assemble the translation of a text from one hypothesis for each of its pieces."""
+    if document.tgt_lang is not None:
+        plan = plan._replace(segmenter=plan.segmenter._replace(tgt_lang=document.tgt_lang))
     pairs = list(zip(document.pieces, hypotheses, strict=True))
     texts = [_text(piece, hypothesis, plan) for piece, hypothesis in pairs]
     text, starts = join_translations(document, texts, plan.languages[1])
@@ -67,7 +69,7 @@ def translation_of(
         outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
         parts = list(zip(texts, starts, strict=True))
         coverage = coverage_of(document, coverages, parts, outputs, plan.threshold, plan.coverage.method)
-        coverage = with_checks(coverage, document.text, text, plan.languages)
+        coverage = with_checks(coverage, document.with_blank_languages, text, plan.languages)
     score: Score = None
     if later is not None:
         score = partial(later.mean_of, hypotheses)

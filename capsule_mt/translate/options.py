@@ -1,6 +1,7 @@
 """The options of one call of a `Translator`, and how they become `SearchOptions`."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from capsule_mt.messages import warn_once
@@ -216,6 +217,8 @@ class SearchedModel(Protocol):
     def longest_target(self) -> int | None: ...
     @property
     def shortlist(self) -> Candidates | None: ...
+    @property
+    def length_factor(self) -> float | None: ...
 
 
 def setting(model: SearchedModel, call_options: Mapping[str, Any], name: str) -> Any:
@@ -231,22 +234,29 @@ class Limits(NamedTuple):
         longer one repeats itself. This limit depends on its own source alone, so that batching does not change it.
     forces_end: whether the end token is forced at the maximum.
     has_end: whether there is an end token: it is forced at a limit that follows from the source.
+    length_factor: a limit that follows from the source is this many times its tokens, and the end is not forced there,
+        as in Marian; `None` for three times and thirty.
     """
 
     maximum: int | None
     by_source: bool
     forces_end: bool
     has_end: bool
+    length_factor: float | None = None
 
     def of_sources(self, lengths: Sequence[int]) -> tuple[list[int], list[bool]]:
         """Return the limit of each source, and whether the end is forced there."""
         maximum = self.maximum
         if maximum is not None and not self.by_source:
             return [maximum] * len(lengths), [self.forces_end] * len(lengths)
-        by_source = [3 * length + 30 for length in lengths]
+        has_end = self.has_end
+        if self.length_factor is None:
+            by_source = [3 * length + 30 for length in lengths]
+        else:  # 0.1 * 30 is more than 3
+            has_end, by_source = False, [ceil(self.length_factor * length - 1e-6) for length in lengths]
         if maximum is None:
-            return by_source, [self.has_end] * len(lengths)
-        forces_end = [self.has_end if limit < maximum else self.forces_end for limit in by_source]
+            return by_source, [has_end] * len(lengths)
+        forces_end = [has_end if limit < maximum else self.forces_end for limit in by_source]
         return [min(limit, maximum) for limit in by_source], forces_end
 
 
@@ -320,7 +330,7 @@ def _limits(model: SearchedModel, call_options: Mapping[str, Any]) -> Limits:
     has_end = model.end >= 0
     is_forced = has_end and setting(model, call_options, "forced_eos_token_id") in (model.end, [model.end])
     if call_options.get("max_new_tokens") is None and call_options.get("max_length") is None:
-        return Limits(limit_of_checkpoint(model), True, is_forced, has_end)
+        return Limits(limit_of_checkpoint(model), True, is_forced, has_end, model.length_factor)
     # as in `generate()`: the checkpoint's `max_new_tokens` wins over `max_length`, unless the call sets it to None
     new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **call_options}["max_new_tokens"]
     if new_tokens is not None and "max_new_tokens" not in call_options:

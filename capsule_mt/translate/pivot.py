@@ -243,6 +243,6 @@ def _text_translation(
         threshold, method = (coverages[0].threshold, coverages[0].method) if coverages else (None, None)
         coverage = joined(coverages, weights, threshold, method)
         languages = (plan.first.languages[0], plan.second.languages[1])
-        coverage = with_checks(coverage, document.text, text, languages)
+        coverage = with_checks(coverage, document.with_blank_languages, text, languages)
     segments = tuple(segment for part in parts for segment in part.segments)
     return Translation(text, partial(_mean_score, steps), coverage, segments, document.unknown)

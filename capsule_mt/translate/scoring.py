@@ -13,7 +13,7 @@ from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import check_path, warn, warn_once
 from capsule_mt.models.checking import check_calibration
-from capsule_mt.models.languages import many_languages
+from capsule_mt.models.languages import many_languages, target_code_of
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
@@ -177,6 +177,8 @@ class Scorer:
         target = options.tgt_lang or self.languages[1] or reverse.languages[0] or target
         try:
             reverse._tokenizer(SCORED._replace(src_lang=target, tgt_lang=source))
+            if source is None and len(reverse._target_tokens) > 1:
+                target_code_of(None, reverse._target_tokens)
         except ValueError as error:
             raise ValueError(f"`reverse`: {reverse._folder}: {error}") from None
         return model, Directed(reverse, target, source)
@@ -316,7 +318,7 @@ class Scorer:
                 outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
                 coverages = [hypothesis.covered for hypothesis in hypotheses]
                 text_coverage = coverage_of(document, coverages, parts, outputs, plan.threshold, plan.coverage.method)
-                text_coverage = with_checks(text_coverage, document.text, translation, plan.languages)
+                text_coverage = with_checks(text_coverage, document.with_blank_languages, translation, plan.languages)
             segments = () if pair is None else (segment_of(*pair, plan),)
             score = hypotheses[0].score if hypotheses else None
             links = None
@@ -496,12 +498,21 @@ class Scorer:
         languages = options.src_lang or source, options.tgt_lang or target
         if self._pair is None:
             default_source, default_target = self._default_languages
-            return languages[0] or default_source, languages[1] or default_target
+            target = languages[1] or default_target
+            if target and self._target_tokens:
+                target = target_code_of(target, self._target_tokens)
+            return languages[0] or default_source, target
         name = f"{self._folder} translates {self._pair}"
         for argument, language, model_language in zip(("src_lang", "tgt_lang"), languages, self._pair, strict=True):
             if language:
                 check_language(argument, language, model_language, name)
         return languages[0] or self._pair.source, languages[1] or self._pair.target
+
+    @cached_property
+    def _target_tokens(self) -> Sequence[str]:
+        """The tokens of target languages of a multilingual OPUS-MT model; empty for others."""
+        tokenizer = self.loaded.tokenizer
+        return () if many_languages(tokenizer) is not None else tokenizer.language_tokens
 
     @cached_property
     def _default_languages(self) -> tuple[str | None, str | None]:
@@ -689,7 +700,7 @@ def _model_text(translation: str) -> str:
 def _model_texts(document: Document, translation: str) -> tuple[str, str]:
     """Return a text and its translation as the model reads them; without tags, that is the user's text."""
     piece = document.pieces[0]
-    text = document.text if piece.masked is None else piece.text.replace(BLOCK_BREAK, " ").strip()
+    text = document.without_languages() if piece.masked is None else piece.text.replace(BLOCK_BREAK, " ").strip()
     return text, _model_text(translation)
 
 

@@ -82,7 +82,9 @@ class TextTranslator:
             split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences, typography and
-                checks. A model of one pair takes them from its folder, if that tells the pair, and refuses others.
+                checks. A model of one pair takes them from its folder, if that tells the pair, and refuses others. An
+                OPUS-MT model of several target languages needs `tgt_lang`, such as "de", "deu" or ">>deu<<", unless
+                a text begins with such a token.
             copy: copy what is not a sentence, such as numbers and list marks; and in sentences URLs, tags,
                 placeholders, code, emoji, and words that the vocabulary lacks.
             keep: kinds of text that a translation keeps as they are: ["numbers"]; without `copy`, any of `KEEP_KINDS`.

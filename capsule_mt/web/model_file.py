@@ -32,6 +32,7 @@ from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.tokenizer import CLEAN_UP
 from capsule_mt.models.weights import write_safetensors
 from capsule_mt.options.table import offered
+from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translate.options import limit_of_checkpoint, search_options
 from capsule_mt.web.language import numbers_of, sentence_rules, typography_of, words_of_checks
 
@@ -82,9 +83,14 @@ def check_is_one_pair(folder: str | os.PathLike[str]) -> None:
     _check_is_one_pair(folder, open_checkpoint(folder).read_tokenizer())
 
 
-def _check_is_one_pair(folder: str, tokenizer: object) -> None:
+def _check_is_one_pair(folder: str, tokenizer: Tokenizer) -> None:
     if many_languages(tokenizer) is not None:
         raise UnsupportedModelError(f"{folder}: translates many languages; only models of one pair run in the browser")
+    if tokenizer.language_tokens:
+        raise UnsupportedModelError(
+            f"{folder}: has tokens of languages, such as {tokenizer.language_tokens[0]}; only models of one pair run "
+            "in the browser"
+        )
 
 
 def _program(program: Program) -> dict[str, Any]:
@@ -204,6 +210,7 @@ def _search(model: LoadedModel) -> dict[str, Any]:
         "options": {option.name: getattr(options, option.name) for option in offered("browser")},
         "longest_source": model.longest_source,
         "longest_target": limit_of_checkpoint(model),
+        "length_factor": model.length_factor,
         "forces_end": model.generation.get("forced_eos_token_id") in (model.end, [model.end]),
         "shortlist_multiple": model.shortlist.multiple if isinstance(model.shortlist, Shortlist) else None,
     }

@@ -93,6 +93,7 @@ class _Settings(NamedTuple):
     shortlist: Shortlist | None
     generation: dict[str, Any] = {}
     options: SearchOptions = SearchOptions([])  # of a source
+    length_factor: float | None = None
 
 
 def _restored(model: PreTrainedModel, int8: bool, shortlist: Shortlist | None, strict: bool) -> "FastTranslator":

@@ -4,13 +4,22 @@ import json
 import random
 
 import pytest
+import torch
 from transformers import AutoTokenizer, MarianMTModel
 
-from capsule_mt import Translator
+import hf_capsule_mt
+from capsule_mt import CoverageOptions, Translator
+from capsule_mt.catalog.pairs import LanguagePair
+from capsule_mt.commands import convert, translate
+from capsule_mt.files.line_failures import FAILED_LINES_STATUS
+from capsule_mt.models.languages import target_code_of
 from capsule_mt.models.marian_tokenizer import MarianTokenizer
+from capsule_mt.serve.batching import MOST_REPEATED, Batcher
 from hf_capsule_mt.data import sentence_pairs
 from tests.fixtures.opus_mt import save_opus_mt
 
+LANGUAGES = ("deu", "eng", "cmn_Hans", "pt_br")
+LIMITS = {"num_beams": 1, "max_new_tokens": 12}
 ODD_TEXTS = [
     "",
     " ",
@@ -95,3 +104,141 @@ def test_vocabularies_of_their_own(folders, tmp_path):
         assert light.encode(text).ids == heavy(text)["input_ids"]
         assert light.encode_target(text) == heavy(text_target=text)["input_ids"]
     assert light.decode(light.encode_target("Der alte Mann.")) == "Der alte Mann."
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """A model from English to several languages."""
+    torch.manual_seed(1)
+    folder = save_opus_mt(tmp_path_factory.mktemp("many") / "opus-mt-en-mul", LANGUAGES)
+    model = MarianMTModel.from_pretrained(folder)
+    ids = [model.config.pad_token_id - 1 - index for index in range(len(LANGUAGES))]
+    with torch.no_grad():  # a token changes every translation, and no translation has one
+        model.get_input_embeddings().weight[ids] *= 8
+        model.final_logits_bias[:, ids] = -1000
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return [english for (english, _), _ in zip(sentence_pairs(), range(40), strict=False)]
+
+
+@pytest.fixture(scope="module")
+def generated(many, sentences):
+    """Return what `MarianMTModel` generates for a token, with no padding in a batch."""
+    model, tokenizer = MarianMTModel.from_pretrained(many).eval(), AutoTokenizer.from_pretrained(many)
+
+    def generated(token):
+        outputs = [
+            model.generate(**tokenizer(f"{token} {text}", return_tensors="pt"), max_length=None, **LIMITS)[0]
+            for text in sentences
+        ]
+        return tokenizer.batch_decode(outputs, skip_special_tokens=True)
+
+    return {language: generated(f">>{language}<<") for language in ("eng", "cmn_Hans")}
+
+
+@pytest.mark.parametrize("translator_class", [Translator, hf_capsule_mt.Translator])
+def test_the_token_of_a_language_chooses_it(many, sentences, generated, translator_class):
+    translator = translator_class.from_pretrained(many)
+    assert sum(map(str.__eq__, generated["eng"], generated["cmn_Hans"])) < 30
+
+    def texts(sources, **options):
+        return [translation.text for translation in translator(sources, **LIMITS, **options)]
+
+    for language, spellings in (("eng", ("en", "eng", ">>eng<<")), ("cmn_Hans", ("cmn_Hans", "cmn-hans", "cmn"))):
+        typed = [f">>{language}<< {text}" for text in sentences]
+        for copy in (True, False):
+            assert texts(typed, copy=copy) == generated[language]
+        assert texts(typed, tgt_lang="de") == generated[language]
+        for spelling in spellings:
+            assert texts(sentences, tgt_lang=spelling) == generated[language]
+        translator.languages = (None, spellings[0])
+        assert texts(sentences) == generated[language]
+        translator.languages = (None, None)
+
+
+@pytest.mark.parametrize("translator_class", [Translator, hf_capsule_mt.Translator])
+def test_a_language_that_the_model_lacks_is_refused(many, folders, translator_class):
+    translator, listed = translator_class.from_pretrained(many), "deu, eng, cmn_Hans, pt_br"
+    for call in (translator, lambda text, **options: translator.score([text], ["Ein Fisch."], **options)):
+        with pytest.raises(ValueError, match=rf"^`tgt_lang` must be one of {listed}; got 'nl'$"):
+            call("A fish.", tgt_lang="nl")
+        with pytest.raises(ValueError, match=rf"^`tgt_lang` must be one of {listed}; it is missing"):
+            call("A fish.")
+        with pytest.raises(ValueError, match=r"^the model lacks the token >>nld<<, .* >>deu<<, >>eng<<, >>cmn_Hans<<"):
+            call(">>nld<< A fish.", tgt_lang="en")
+    with pytest.raises(ValueError, match=rf"^`tgt_lang` must be one of {listed}; got 'nl'$"):
+        translator_class.from_pretrained(many, tgt_lang="nl")
+    assert translator("").text == ""
+    single = translator_class.from_pretrained(folders["opus-mt-en-de"])
+    with pytest.raises(ValueError, match=r"`tgt_lang` must be .*, got 'fr': .*opus-mt-en-de translates eng?-deu?"):
+        single("A fish.", tgt_lang="fr")
+
+
+def test_a_reverse_model_of_several_languages_gets_the_language_of_the_sources(many, folders):
+    pair, options = (["A fish."], ["Ein Fisch."]), {"coverage": CoverageOptions(method="verified")}
+    reverse = Translator.from_pretrained(many)
+    translator = Translator(Translator.from_pretrained(many, tgt_lang="de").loaded, reverse=reverse)
+    translator.set_calibration({"attention": {"head": [0, 0]}})
+    assert translator.score(*pair, src_lang="en", tgt_lang="de", **options)[0].coverage is not None
+    with pytest.raises(ValueError, match=r"`reverse`: .*`tgt_lang` must be one of deu, .*; it is missing"):
+        translator.score(*pair, tgt_lang="de", **options)
+    with pytest.raises(ValueError, match=r"`reverse`: .*`tgt_lang` must be one of deu, .*; got 'nl'"):
+        translator.score(*pair, src_lang="nl", tgt_lang="de", **options)
+
+
+def test_languages_of_opus_mt_by_other_names():
+    tokens = [f">>{code}<<" for code in ("fr", "fr_CA", "pt_br", "pt_BR", "lav", "zho", "zho_Hant", "srp_Latn")]
+    for language, code in (
+        *(("fr", "fr"), ("fra", "fr"), ("fr-CA", "fr_CA"), ("pt-BR", "pt_BR"), ("lv", "lav"), ("zh", "zho")),
+        *(("zh-TW", "zho_Hant"), ("sr", "srp_Latn"), (">>fr_CA<<", "fr_CA")),
+    ):
+        assert target_code_of(language, tokens) == code
+    with pytest.raises(ValueError, match="`tgt_lang` must be one of pt_br, pt_BR; got 'pt'"):
+        target_code_of("pt", tokens)
+
+
+def test_the_commands(many, sentences, generated, call):
+    lines = "".join(f"{text}\n" for text in sentences[:5])
+    typed = "".join(f">>eng<< {text}\n" for text in sentences[:5])
+    arguments = (many, "--num-beams", "1", "--max-new-tokens", "12")
+    for text, options in ((lines, ("--tgt-lang", "en")), (typed, ())):
+        code, printed, _ = call(translate, *arguments, *options, text=text)
+        assert (code, printed.splitlines()) == (0, generated["eng"][:5])
+    code, printed, complaints = call(translate, *arguments, text=typed + ">>nl<< A fish.\n")  # costs only its line
+    assert (code, printed.splitlines()[:5]) == (FAILED_LINES_STATUS, generated["eng"][:5])
+    assert "line 6: LineError: the model lacks the token >>nl<<" in complaints
+    with pytest.raises(ValueError, match=r"`tgt_lang` must be one of deu, eng, .*; got 'nl'"):
+        call(translate, *arguments, "--tgt-lang", "nl", text=lines)
+    with pytest.raises(ValueError, match=r"`tgt_lang` must be one of deu, eng, .*; it is missing"):
+        call(translate, *arguments, text=lines)
+    with pytest.raises(
+        ValueError, match="has tokens of languages, such as >>deu<<; only models of one pair run in the"
+    ):
+        call(convert, many, many.parent / "web", "--to", "web", "--languages", "en-de")
+
+
+def test_the_server(many, sentences):
+    pytest.importorskip("fastapi")
+    from capsule_mt.serve.answers import Limits
+    from tests.light.serve.test_app import Client
+
+    translator, targets = Translator.from_pretrained(many), {"en": "eng", "cmn_Hans": "cmn_Hans"}
+    batchers = {LanguagePair("de", target): Batcher(translator) for target in targets}
+    client = Client(batchers, Limits(), None)
+    try:
+        for target, language in targets.items():
+            expected = translator(sentences[:5], tgt_lang=language, num_beams=1, most_repeated=MOST_REPEATED)
+            answer = client.translate(q=sentences[:5], source="de", target=target, num_beams=1).json()
+            assert answer["translatedText"] == [translation.text for translation in expected]
+        for token in (">>nld<<", ">>nl<<"):
+            answer = client.translate(q=f"{token} A fish.", source="de", target="en")
+            assert answer.status_code == 400, answer.text
+            assert f"the model lacks the token {token}" in answer.json()["error"]
+    finally:
+        client.readers.close()
+        for batcher in batchers.values():
+            batcher.close()

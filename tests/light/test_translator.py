@@ -329,10 +329,16 @@ def asked(lengths=(4,), settings=(), **facts):
         ({"max_new_tokens": 3, "max_length": 9}, {"generation": {"max_new_tokens": 12}}, [3, 3], [False, False]),
         ({"max_new_tokens": 3, "forced_eos_token_id": 1}, {}, [3, 3], [True, True]),
         ({"max_time": 60.0}, {"longest_target": 41}, [40, 36], [False, True]),
+        ({}, {"length_factor": 2.5}, [10, 5], [False, False]),
+        ({}, {"length_factor": 2.6, "longest_target": 9}, [8, 6], [False, False]),
+        ({}, {"length_factor": 2.5, "generation": {"max_length": 9, "forced_eos_token_id": 1}}, [8, 5], [True, False]),
+        ({}, {"length_factor": 0.3, "lengths": (10, 11)}, [3, 4], [False, False]),
+        ({}, {"length_factor": 0.1, "lengths": (30, 1)}, [3, 1], [False, False]),
+        ({"max_new_tokens": 30}, {"length_factor": 2.5}, [30, 30], [False, False]),
     ],
 )
 def test_limits(settings, facts, limits, forced):
-    options = asked((4, 2), settings, **facts)
+    options = asked(**{"lengths": (4, 2), "settings": settings, **facts})
     assert (options.limits, options.forces_end) == (limits, forced)
 
 

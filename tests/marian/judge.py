@@ -94,6 +94,8 @@ class Judge:
         self.run("train", "-t", *texts, "-v", *paths, "-m", folder / "model.npz", *arguments)
         for leftover in folder.glob("model.npz.*"):
             leftover.unlink()
+        if vocabularies[0] != vocabularies[1]:  # no name tells which is the source's
+            (folder / "decoder.yml").write_text(f"vocabs: [{', '.join(vocabularies)}]\n")
 
     def scores(self, folder: Path, model: Path, vocabularies: list[str], text: str = "test") -> list[list[float]]:
         """Return the log-probabilities of the words of all pairs of a text of the fixtures."""

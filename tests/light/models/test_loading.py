@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from capsule_mt import Translator
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from capsule_mt.models.weights import CheckpointError
+from capsule_mt.options.table import CHANGES_TRANSLATIONS, NEUTRAL
 from tests.light.engine.conftest import TIERS
 from tests.light.models.files import FOLDER, edit_json, golden
 
@@ -259,6 +261,54 @@ def test_what_does_not_fit_together(family, fields, message, tmp_path):
     with pytest.raises(CheckpointError, match=message) as error:
         load_model(folder)
     assert str(folder) in str(error.value)
+
+
+# of options that the engine lacks, a value that changes translations, and one that changes none
+GENERATION_VALUES = {
+    "do_sample": (True, False),
+    "penalty_alpha": (0.6, 0.0),
+    "num_beam_groups": (2, 1),
+    "diversity_penalty": (0.5, 0.0),
+    "constraints": ([[5]], []),
+    "force_words_ids": ([[5]], []),
+    "encoder_repetition_penalty": (1.2, 1.0),
+    "encoder_no_repeat_ngram_size": (3, 0),
+    "guidance_scale": (2.0, 1.0),
+    "dola_layers": ("high", None),
+    "begin_suppress_tokens": ([5], []),
+    "forced_decoder_ids": ([[1, 5]], None),
+    "sequence_bias": ([[[5], -5.0]], []),
+    "exponential_decay_length_penalty": ([5, 1.1], None),
+    "stop_strings": (["Hut"], []),
+    "token_healing": (True, False),
+    "watermarking_config": ({"bias": 2.0}, None),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES_TRANSLATIONS)
+def test_an_option_of_generate_in_config_json_is_not_dropped(name, tmp_path):
+    """Without a generation_config.json, transformers reads it there."""
+    folder = golden("capsule_marian", tmp_path / "model")
+    (folder / "generation_config.json").unlink()
+    expected = Translator.from_pretrained(folder)("The hat.").text
+    changing, neutral = GENERATION_VALUES[name]
+    edit_json(folder / "config.json", **{name: neutral})
+    assert Translator.from_pretrained(folder)("The hat.").text == expected
+    edit_json(folder / "config.json", **{name: changing})
+    with pytest.raises(ValueError, match=f"^the native engine does not support `{name}`"):
+        Translator.from_pretrained(folder)("The hat.")
+
+
+def test_options_of_generate_in_config_json_are_those_that_transformers_reads():
+    transformers = pytest.importorskip("transformers")
+    known = transformers.GenerationConfig().to_dict()
+    assert set(CHANGES_TRANSLATIONS) - {*known} <= {"forced_decoder_ids"}  # of older versions
+    assert set(CHANGES_TRANSLATIONS) == {*GENERATION_VALUES}
+    # these alone do not change what is translated
+    assert set(NEUTRAL) - {*CHANGES_TRANSLATIONS} == {"use_cache", "return_dict_in_generate"}
+    config = {name: changing for name, (changing, _) in GENERATION_VALUES.items() if name in known}
+    read = transformers.GenerationConfig.from_model_config(dict(config))
+    assert {name for name in config if getattr(read, name)} == {*config}
 
 
 def test_a_regular_expression_that_does_not_end(tmp_path):

@@ -1,12 +1,14 @@
 """Models as Marian itself wrote them, held to what Marian says of them."""
 
 import json
+import re
 import shutil
 import struct
 from array import array
 
 import pytest
 
+from capsule_mt import Translator
 from capsule_mt.engine.program import Codes, UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
@@ -24,8 +26,9 @@ from tests.fixtures.marian_models import (
     oracle_of,
     rewrite_options,
 )
-from tests.fixtures.students import write_student
+from tests.fixtures.students import OPTIONS, PIECES, shortlist, write_student
 
+OTHER_SIZES = OPTIONS | {"tied-embeddings-all": False, "tied-embeddings": True}
 READ = [
     *("default", "ssru", "two-spm", "untied", "yml", "mozilla-spm-ssru"),
     *("gelu", "ssru-ln-proj", "aan", "highway", "rnn-gru"),
@@ -67,6 +70,83 @@ def assert_as_marian_says(model: LoadedModel, name: str) -> None:
 @pytest.mark.parametrize("name", READ)
 def test_scores_and_texts_are_marians(name, tmp_path):
     assert_as_marian_says(load_model(marian_folder(name, tmp_path / name)), name)
+
+
+def two_vocabularies(folder, source="vocab.de.spm", target="vocab.en.spm", model="model.npz"):
+    """Write a model from German to English, with two vocabularies of one size, under these names."""
+    marian_folder("two-spm", folder, configuration=False)
+    for old, new in (("de.spm", source), ("en.spm", target), ("model.npz", model)):
+        (folder / old).rename(folder / new)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("folder", "source", "target", "model"),
+    [
+        *((name, "vocab.zz.spm", "vocab.en.spm", "model.npz") for name in ("zzen", "zz-en", "opus-zz-en-tiny")),
+        *((name, "vocab.de.spm", "vocab.en.spm", "model.npz") for name in ("deu_eng", "DE-EN", "student.de2en")),
+        ("x", "vocab.zz.spm", "vocab.en.spm", "model.zzen.intgemm.npz"),
+        ("x", "vocab_zz.spm", "vocab_en.spm", "model.zz-en.npz"),
+        ("x", "zz.spm", "en.spm", "model.zzen.npz"),
+        ("x", "vocab.zh_hant.spm", "vocab.en.spm", "model.zhen.npz"),
+        ("x", "vocab.zz_hant.spm", "vocab.en.spm", "model.zz_hant-en.npz"),
+        ("en-zz", "vocab.src.spm", "vocab.trg.spm", "model.npz"),
+        ("x", "vocab.src.spm", "a.spm", "model.npz"),
+        ("x", "vocab.spm", "target.spm", "model.npz"),
+        ("x", "zz.source.spm", "zz.spm", "model.npz"),
+        ("x", "srcvocab.spm", "avocab.spm", "model.npz"),
+    ],
+)
+def test_the_order_of_two_vocabularies_of_one_size(folder, source, target, model, tmp_path):
+    """The source's vocabulary is the last one by the alphabet, and has to be the first one."""
+    assert_as_marian_says(load_model(two_vocabularies(tmp_path / folder, source, target, model)), "two-spm")
+
+
+def test_the_order_of_a_shortlists_name_and_of_a_configuration(tmp_path):
+    folder = two_vocabularies(tmp_path / "one", "vocab.zz.spm", "vocab.en.spm")
+    (folder / "lex.50.50.zzen.s2t.bin").write_bytes(shortlist(340, 340))
+    assert_as_marian_says(load_model(folder), "two-spm")
+    folder = two_vocabularies(tmp_path / "en-zz", "vocab.zz.spm", "vocab.en.spm")  # the configuration wins
+    (folder / "decoder.yml").write_text("vocabs:\n  - vocab.zz.spm\n  - vocab.en.spm\n")
+    assert_as_marian_says(load_model(folder), "two-spm")
+
+
+@pytest.mark.parametrize(
+    ("folder", "source", "target", "model"),
+    [
+        ("model", "vocab.de.spm", "vocab.en.spm", "model.npz"),
+        ("frit", "vocab.de.spm", "vocab.en.spm", "model.npz"),
+        ("garden", "vocab.de.spm", "vocab.en.spm", "model.npz"),
+        ("de-en", "vocab.de.spm", "vocab.en.spm", "model.ende.npz"),  # they contradict each other
+        ("de-en", "one.spm", "two.spm", "model.npz"),
+        ("de-en", "vocab.de.1.spm", "vocab.en.2.spm", "model.npz"),
+        ("x", "src.trg.spm", "trg.src.spm", "model.npz"),
+    ],
+)
+def test_two_vocabularies_whose_order_is_not_known(folder, source, target, model, tmp_path):
+    folder = two_vocabularies(tmp_path / folder, source, target, model)
+    with pytest.raises(
+        UnsupportedModelError,
+        match=rf"cannot tell which of {re.escape(' and '.join(sorted((source, target))))}, of 340 tokens each, is the "
+        r"source's vocabulary: list the source's and then the target's in `vocabs` of a decoder\.yml, name",
+    ):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(("source", "target"), [("z.spm", "a.spm"), ("a.spm", "z.spm")])
+def test_vocabularies_of_different_sizes_are_in_the_order_of_the_model(source, target, tmp_path):
+    folder = write_student(tmp_path / "x", "npz", options=OTHER_SIZES, targets=[*PIECES[:2], *PIECES[2:-3][::-1]])
+    expected = [translation.text for translation in Translator.from_pretrained(folder)(["a hat", "the old man"])]
+    for old, new in (("srcvocab.xxyy.spm", source), ("trgvocab.xxyy.spm", target)):
+        (folder / old).rename(folder / new)
+    (folder / "lex.xxyy.s2t.bin").unlink()
+    assert [
+        translation.text for translation in Translator.from_pretrained(folder)(["a hat", "the old man"])
+    ] == expected
+    (folder / "decoder.yml").write_text(f"vocabs: [{target}, {source}]\n")
+    message = rf"`dim-vocabs` is \[{len(PIECES)}, {len(PIECES) - 3}\], but {target} has {len(PIECES) - 3} tokens and "
+    with pytest.raises(CheckpointError, match=message + ".*: the source's vocabulary must be the first one"):
+        load_model(folder)
 
 
 def test_a_folder_as_training_leaves_it(tmp_path):
@@ -307,6 +387,24 @@ def test_a_token_of_a_language(tmp_path):
     assert named.offsets[0] == (0, 7)
     assert [span and (span[0] - 8, span[1] - 8) for span in named.offsets[1:]] == plain.offsets
     assert 2 not in tokenizer.encode(">>fra<< Mach mit!").ids
+
+
+def test_a_folder_of_marian_with_several_target_languages(tmp_path):
+    """A single vocabulary of OPUS-MT has the tokens; a text or `tgt_lang` chooses one of them."""
+    folder = marian_folder("yml", tmp_path / "yml")
+    text = (folder / "joint.yml").read_text("utf-8")
+    for old, language in (("\u2581auf", "eng"), ("\u2581zu", "nld")):
+        assert f'"{old}": ' in text
+        text = text.replace(f'"{old}": ', f'">>{language}<<": ')
+    (folder / "joint.yml").write_text(text, "utf-8")
+    translator = Translator.from_pretrained(folder)
+    plain = [translation.text for translation in translator(SOURCES, tgt_lang="en")]
+    assert [translation.text for translation in translator([f">>eng<< {text}" for text in SOURCES])] == plain
+    assert plain != [translation.text for translation in translator(SOURCES, tgt_lang="nl")]
+    with pytest.raises(ValueError, match=r"^`tgt_lang` must be one of (eng, nld|nld, eng); got 'fr'$"):
+        translator("Mach mit!", tgt_lang="fr")
+    with pytest.raises(ValueError, match=r"^`tgt_lang` must be one of .*; it is missing"):
+        translator("Mach mit!")
 
 
 def test_a_vocabulary_in_yaml(tmp_path):

@@ -72,7 +72,7 @@ def test_a_truncated_piece_has_only_the_words_that_are_left():
     assert (len(piece.words), piece.was_cut) == (3, True)
 
 
-def test_languages(caplog):
+def test_languages():
     tokenizer = WordTokenizer([">>fra<<", ">>ita<<"])
     text = ">>fra<< One two. >>ita<< Three four. Five"
     document = Segmenter(tokenizer, None, with_words=True).document(text)
@@ -82,9 +82,65 @@ def test_languages(caplog):
     assert pieces_of(">>fra<< ", tokenizer) == []
     (piece,) = Segmenter(tokenizer, None, tgt_lang="ita").document("one").pieces
     assert tokenizer.decode(piece.ids) == ">>ita<< one"
-    for _ in range(2):
+    with pytest.raises(ValueError, match=r"^`tgt_lang` must be one of fra, ita; got 'deu'$"):
         pieces_of("one", tokenizer, tgt_lang="deu")
-    assert caplog.messages == ["`tgt_lang` 'deu' is not a language of the tokenizer, which has: fra, ita"]
+
+
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize(
+    ("text", "translation"),
+    [
+        (">>fra<< One two.", "[fra One two.]"),
+        (">>fra<<One two.", "[fra One two.]"),
+        ("  >>fra<<  One two.\n", "[fra One two.]"),
+        (">>fra<< One. >>cmn_Hans<< Two. Three.", "[fra One.] [cmn_Hans Two.] [fra Three.]"),
+        (">>fra<< One.\n>>ita<< Two.", "[fra One.]\n[ita Two.]"),
+        (">>fra<<\nOne.\n>>ita<<\nTwo.", "[fra One.]\n\n[ita Two.]"),
+        (">>cmn_Hans<< One.", "[cmn_Hans One.]"),
+        (">>cmn_Hans<< READ THE MANUAL", "[cmn_Hans READ THE MANUAL]"),
+        (">>Bonjour<< One.", "[ita >>Bonjour<< One.]"),
+    ],
+)
+def test_a_token_of_a_language_is_not_copied(text, translation, copies):
+    tokenizer = WordTokenizer([">>fra<<", ">>ita<<", ">>cmn_Hans<<"])
+    segmenter = Segmenter(tokenizer, None, copies=copies, tgt_lang="ita" if "Bonjour" in text else None)
+    document = segmenter.document(text)
+    read = [tokenizer.decode(piece.ids).replace(">>", "", 1).replace("<<", "", 1) for piece in document.pieces]
+    joined, _ = join_translations(document, [f"[{piece}]" for piece in read])
+    assert joined.strip().replace(">>Bonjour<< [ita ", "[ita >>Bonjour<< ").upper() == translation.upper()
+
+
+@pytest.mark.parametrize("text", [">>fra<< 12", ">>fra<< 12 \u2192 13", " >>fra<< https://a.b/c"])
+def test_a_token_is_not_copied_with_text_without_words(text):
+    document = Segmenter(WordTokenizer([">>fra<<", ">>ita<<"]), None).document(text)
+    assert not document.pieces
+    assert join_translations(document, [])[0].strip() == text.replace(">>fra<<", "").strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "One.",
+            "`tgt_lang` must be one of fra, ita; it is missing, and the text does not begin with a token such as >>",
+        ),
+        (">>fr<< One.", "the model lacks the token >>fr<<, with which a text begins; it has >>fra<<, >>ita<<"),
+        (">>fra<< One. >>deu<< Two.", "the model lacks the token >>deu<<"),
+        ("One. >>fra<< Two.", "it is missing"),
+        (">>Fra<< One.", "it is missing"),
+    ],
+)
+def test_a_target_language_that_is_missing_or_unknown(text, message):
+    with pytest.raises(ValueError, match=message):
+        pieces_of(text, WordTokenizer([">>fra<<", ">>ita<<"]))
+
+
+def test_a_model_with_a_single_token_needs_none():
+    tokenizer = WordTokenizer([">>fra<<"])
+    (piece,) = Segmenter(tokenizer, None).document("One.").pieces
+    assert tokenizer.decode(piece.ids) == "One."
+    with pytest.raises(ValueError, match=r"^`tgt_lang` must be one of fra; got 'ita'$"):
+        pieces_of("One.", tokenizer, tgt_lang="ita")
 
 
 def test_a_prefix_is_read_before_each_sentence():
@@ -98,3 +154,10 @@ def test_batches():
     lengths = [3, 9, 1, 9, 4]
     assert list(batches_of(lengths, 2)) == [[1, 3], [4, 0], [2]]
     assert list(batches_of(lengths, 1, batch_tokens=12)) == [[1], [3], [4, 0, 2]]
+
+
+def test_an_error_lists_few_languages_of_a_strangers_vocabulary():
+    tokens = [f">>{'x' * 1000}{number}<<" for number in range(100)]
+    with pytest.raises(ValueError, match="and 60 more; it is missing") as error:
+        pieces_of("One.", WordTokenizer(tokens))
+    assert len(str(error.value)) < 1200

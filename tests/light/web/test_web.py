@@ -477,6 +477,20 @@ def test_opus_mt(node, portable, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("factor", [0.1, 0.5, 2.5])
+def test_a_translation_has_at_most_a_factor_of_its_source(factor, node, portable, tmp_path):
+    """As a configuration of Marian's says; the translations of this model reach every limit."""
+    folder = write_student(tmp_path / "student")
+    with open(folder / "config.yml", "a", encoding="utf-8") as file:
+        file.write(f"max-length-factor: {factor}\n")
+    command(folder, tmp_path / "out", "--to", "web", "--languages", "xx-yy")
+    texts = ["the old man buys a red hat.", "a hat", "the man, the hat and the old man. a hat."]
+    expected = translations(translator_of(folder, "xx-yy", shortlist=True), texts)
+    script = "answer = (await Translator.load(argument.model)).translate(argument.texts);"
+    assert nearly(node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": texts}), expected)
+
+
+@pytest.mark.slow
 def test_odd_texts(node, portable, tmp_path):
     folder = CHECKPOINTS / "capsule-marian-de-en"
     command(folder, tmp_path / "out", "--to", "web")
