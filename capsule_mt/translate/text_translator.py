@@ -84,7 +84,8 @@ class TextTranslator:
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences, typography and
                 checks. A model of one pair takes them from its folder, if that tells the pair, and refuses others.
             copy: copy what is not a sentence, such as numbers and list marks; and in sentences URLs, tags,
-                placeholders, code, emoji, and words that the vocabulary lacks.
+                placeholders, code, emoji, and words that the vocabulary lacks. False: the model reads the text as it
+                is, and its output is the translation.
             keep: kinds of text that a translation keeps as they are: ["numbers"]; without `copy`, any of `KEEP_KINDS`.
             copy_foreign: copy lines that are surely not in the source language instead of translating them; needs the
                 extra `auto` and the source language.
