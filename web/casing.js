@@ -1,14 +1,14 @@
-// Lines in CAPITALS, Title Case or lowercase: the model reads sentence case, and translations get the case back.
+// Lines in CAPITALS, Title Case or lowercase: the model reads sentence case, and translations get CAPITALS and lowercase back.
 //
 // It follows text/casing.py and text/capitals.py. A letter replaces a letter, so the user's offsets stay valid. `dotlessI`: the
 // language has the letter ı, the small form of I, as Turkish does.
 
 import { ENTITY } from "./entities.js";
 import {
-  ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, HEADLINE, LOG_RANK_OF_UNKNOWN, MAX_FROM_NEIGHBOUR, MAX_MARGIN_OF_WORDS, MAX_SHORT_WORD,
-  EMPHASIS_TAGS, FINAL_MARKS, MAX_MARGIN_OF_EMPHASIS, MIN_CAPITALS, MIN_CAPITAL_SHARE, MIN_EMPHASISED_UNKNOWN,
-  MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LOWERCASE_WORDS, MIN_TITLE_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
-  SHORT_TITLE_WORD, LOWERCASE, LOWERCASE_START, TITLE,
+  ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, LOG_RANK_OF_UNKNOWN, MAX_FROM_NEIGHBOUR, MAX_MARGIN_OF_WORDS, MAX_SHORT_WORD,
+  FINAL_MARKS, MIN_CAPITALS, MIN_CAPITAL_SHARE,
+  MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LINE_WORDS, MIN_START_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
+  LOWERCASE, LOWERCASE_START,
 } from "./interface.js";
 import { mayHaveNonWords, withItems, withoutItems } from "./keeping.js";
 import { splitSentences } from "./sentences.js";
@@ -77,37 +77,11 @@ export function inSentenceCase(text, vocabulary, rules) {
   return { text: output, lines };
 }
 
-/** Return a text with its words in CAPITALS in lowercase, and these words; abbreviations, and lines of another case, stay. */
-export function withoutEmphasis({ text, lines }, vocabulary, dotlessI) {
-  if (!/\p{Lu}{2}/u.test(text)) return { text, lines };
-  const { shadow, words } = wordsOutsideItems(text);
-  const starts = new Set(lastLetters(MAY_START, shadow).map(({ start }) => start));
-  const emphasised = words.filter(({ text: word, start }) => (
-    isUpper(word) && !lines.some((line) => line.start <= start && start < line.end) && isEmphasised(word, vocabulary, dotlessI)));
-  return { lines, emphasised, text: withWords(text, emphasised, (word, index, { start }) => {
-    const lowered = lowercased(word, dotlessI);
-    return starts.has(start) || nameMargin(word, vocabulary, dotlessI) > NAME_MARGIN ? capitalised(lowered, dotlessI) : lowered;
-  }) };
-}
-
-/** Whether a word in capitals is hardly an abbreviation. */
-function isEmphasised(word, vocabulary, dotlessI) {
-  const lowered = lowercased(word, dotlessI);
-  if (word.length < 2 || lowered.length > word.length || abbreviationMargin(lowered, vocabulary, dotlessI) > MAX_MARGIN_OF_EMPHASIS) return false;
-  return word.length >= MIN_EMPHASISED_UNKNOWN || [lowered, capitalised(lowered, dotlessI)].some((form) => vocabulary.hasPiece(form));
-}
-
-/** Return a translation with capitals instead of the tags around what is in capitals in the source. */
-export function withEmphasis(translation, dotlessI) {
-  const tags = new RegExp([EMPHASIS_TAGS.join("(.*?)"), ...EMPHASIS_TAGS].join("|"), "gs");
-  return translation.replace(tags, (_, emphasised = "") => withCapitals(emphasised, dotlessI));
-}
-
 /** Return a translation in the case of its source, letter for letter. */
 export function restoredCase(translation, sourceCase, vocabulary, dotlessI) {
   if (sourceCase === CAPITALS) return withCapitals(translation, dotlessI);
   if (sourceCase === LOWERCASE) return withLowercaseStart(translation, vocabulary, dotlessI);
-  return sourceCase ? withTitle(translation, sourceCase, dotlessI) : translation;
+  return translation;
 }
 
 /** Whether a line may have another case than a sentence: a fast answer for most lines. */
@@ -128,11 +102,7 @@ function lineInSentenceCase(line, vocabulary, rules) {
   if (beginsInLowercase(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) {
     return { text: withWords(line, outside.words.slice(0, 1), (word) => capitalised(word, dotlessI)), case: LOWERCASE_START };
   }
-  if (isTitle(outside, vocabulary, dotlessI)) {
-    const isHeadline = outside.words.some((word) => isLower(firstOf(word.text)));
-    return { text: withoutTitle(line, outside, vocabulary, dotlessI), case: isHeadline ? HEADLINE : TITLE };
-  }
-  return { text: line };
+  return { text: isTitle(outside, vocabulary, dotlessI) ? withoutTitle(line, outside, vocabulary, dotlessI) : line };
 }
 
 /** Return a line with a digit for each character of its items, and the words outside items, entities and language tokens. */
@@ -148,13 +118,13 @@ function wordsOutsideItems(line) {
 
 /** Whether a line is in lowercase; one that begins with a number or an item may be in sentence case. */
 function isLowercase({ shadow, words }) {
-  if (words.length < MIN_LOWERCASE_WORDS || !isMark(shadow.slice(0, words[0].start))) return false;
+  if (words.length < MIN_LINE_WORDS || !isMark(shadow.slice(0, words[0].start))) return false;
   return words.every(({ text }) => text === text.toLowerCase()) && isLower(firstOf(words[0].text));
 }
 
 /** Whether a line is a sentence with a final mark that begins with a word in lowercase; one with a colon may begin with a prefix. */
 function beginsInLowercase({ shadow, words }) {
-  if (words.length < MIN_LOWERCASE_WORDS || !isLower(words[0].text)) return false;
+  if (words.length < MIN_START_WORDS || !isLower(words[0].text)) return false;
   const [{ start, end }] = words;
   if (!["", "...", "…"].includes(shadow.slice(0, start).trim())) return false;
   return " ,".includes(shadow[end]) && !shadow.includes(":") && FINAL_MARKS.includes(lastOf(shadow.trimEnd()));
@@ -166,7 +136,7 @@ function isTitle({ shadow, words }, vocabulary, dotlessI) {
   const later = words.filter(({ text, start }) => lengthOf(text) > 1 && !starts.has(start));
   // after a bracket or a slash any word may be lowercase
   const isLongLowercaseWord = ({ text, start }) => lengthOf(text) > MAX_SHORT_WORD && isLower(text) && shadow[start - 1] === " ";
-  if (later.length < MIN_TITLE_WORDS || later.some(isLongLowercaseWord)) return false;
+  if (words.length < MIN_LINE_WORDS || later.some(isLongLowercaseWord)) return false;
   const texts = later.map(({ text }) => text);
   const capitalWords = texts.filter((text) => isUpper(firstOf(text)) && !isUpper(text.slice(firstOf(text).length)));
   if (capitalWords.length < MIN_CAPITAL_SHARE * texts.length) return false;
@@ -197,9 +167,12 @@ function withNames(lowered, vocabulary, dotlessI) {
     let form = margins[index] > NAME_MARGIN ? capitalised(text, dotlessI) : text;
     const hasLength = ABBREVIATION_LENGTHS.includes(lengthOf(text));
     if (hasLength && abbreviationMargin(text, vocabulary, dotlessI) > ABBREVIATION_MARGIN) form = inCapitals(text, dotlessI);
-    return form.length === text.length ? form : text;
+    return form !== text && form.length === text.length && isKnown(form, vocabulary) ? form : text;
   });
 }
+
+/** Whether the vocabulary has a word, up to an apostrophe or a hyphen, as one piece; it has no form of "tmrw". */
+const isKnown = (word, vocabulary) => vocabulary.hasPiece(vocabulary.normalForm(word.split(/['\u2019-]/u, 1)[0]).text);
 
 /** Return a headline with all words in lowercase but names and the first one of each sentence. */
 function withoutTitle(line, { shadow, words }, vocabulary, dotlessI) {
@@ -242,13 +215,6 @@ function abbreviationMargin(word, vocabulary, dotlessI) {
   const upper = inCapitals(word, dotlessI);
   if (!vocabulary.covers(upper)) return -LOG_RANK_OF_UNKNOWN; // of "NÃO" the vocabulary may know only the lowercase form
   return Math.min(vocabulary.logRank(word), vocabulary.logRank(capitalised(word, dotlessI))) - vocabulary.logRank(upper);
-}
-
-/** Return a translation with a capital for each word; in a HEADLINE, for each long one. */
-function withTitle(translation, sourceCase, dotlessI) {
-  const { words } = wordsOutsideItems(translation);
-  return withWords(translation, words, (text, index) =>
-    (index === 0 || sourceCase === TITLE || lengthOf(text) > SHORT_TITLE_WORD ? capitalised(text, dotlessI) : text));
 }
 
 /** Return a translation without the capital of its first word, unless the word is a name, or "I". */

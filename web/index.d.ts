@@ -29,8 +29,8 @@ export interface TranslationOptions extends SearchOptions {
   split_sentences?: boolean;
   /**
    * Copy what is not a sentence, such as numbers and bullets, and in sentences URLs, tags, placeholders, code, emoji and words
-   * that the vocabulary does not have. Translate headlines, capitals and lowercase as sentences, and give the
-   * translation the case back. By default true.
+   * that the vocabulary does not have. Translate lines in capitals and lowercase as sentences, and give the translation
+   * the case back. False: the model reads the text as it is, and its output is the translation. By default true.
    */
   copy?: boolean;
   /** Score only the tokens that the words of a source are likely to become, if the model has a list; by default true. */

@@ -2,17 +2,17 @@
 //
 // It follows text/copying.py and text/keeping.py.
 
-import { KEPT_KINDS, KEPT_PATTERNS, PATTERNS } from "./interface.js";
+import { KEPT_KINDS, KEPT_PATTERNS, PATTERNS, SIGN_PAIRS } from "./interface.js";
 
 const patternOfKinds = (kinds) => new RegExp(kinds.map((kind) => `(?<${kind}>${KEPT_PATTERNS[kind]})`).join("|"), "gu");
 export const ITEMS = patternOfKinds(Object.keys(KEPT_PATTERNS));
 export const CHECKED_ITEMS = patternOfKinds(KEPT_KINDS);
 export const TAGS = patternOfKinds(["tags"]);
-const NON_WORDS = patternOfKinds(["urls", "tags", "placeholders", "breaks", "code"]);
+const NON_WORDS = patternOfKinds(["urls", "tags", "placeholders", "breaks", "code", "names"]);
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");
 const EMOJI_OR_SIGNS = new RegExp(`${PATTERNS.EMOJI}|${KEPT_PATTERNS.numerals}|${KEPT_PATTERNS.signs}`, "u");
 const EDGES = [PATTERNS.LIST_MARK, PATTERNS.FURTHER_LIST_MARK, PATTERNS.EMOJI_BEFORE, PATTERNS.NUMBERED].map((pattern) => new RegExp(pattern, "uy"));
-const LEADER = new RegExp(PATTERNS.LEADER, "u");
+const [LEADER, SIGNS_AT_END] = [PATTERNS.LEADER, PATTERNS.SIGNS_AT_END].map((pattern) => new RegExp(pattern, "u"));
 const LETTER = /\p{L}/u;
 
 const NON_WORD_SIGNS = new RegExp(PATTERNS.NON_WORD_SIGNS, "u");
@@ -67,9 +67,12 @@ export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
   if (!/^\p{L}{2}$/u.test(text.slice(start, start + 2))) {
     for (const pattern of EDGES.slice(0, hasOrdinals ? 3 : 4)) {
       pattern.lastIndex = start;
-      start += pattern.exec(sentence)?.[0].length ?? 0;
+      const [mark] = pattern.exec(sentence) ?? [""];
+      if (!hasPair(mark, text.slice(start, end))) start += mark.length;
     }
   }
+  const [signs] = (end - start > 1 && SIGNS_AT_END.exec(text.slice(start, end))) || [""];
+  if (!hasPair(signs, text.slice(start, end))) end -= signs.length;
   const leader = LEADER.exec(text.slice(start, end));
   if (leader) end = start + leader.index;
   const characters = Array.from(text.slice(start, end));
@@ -77,4 +80,9 @@ export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
     while (/\s/.test(characters.at(-1)) || EMOJI.test(characters.at(-1))) end -= characters.pop().length;
   }
   return [start, end];
+}
+
+/** Whether some of the signs may be one of a pair of brackets or quotes in the sentence. */
+function hasPair(signs, sentence) {
+  return SIGN_PAIRS.some((pair) => [...pair].some((sign) => signs.includes(sign)) && [...pair].every((sign) => sentence.includes(sign)));
 }

@@ -1,8 +1,9 @@
 // What the model reads of a text: without tags, emoji and lone signs, and with stand-ins for some items. It follows
 // text/keeping.py; `restored` puts everything back.
 
-import { AROUND_ITEMS, ARROWS, ARROW_STAND_IN, BLOCK_BREAK, EMPHASIS_TAGS, MAX_NUMBER, MAX_ROUNDS, PATTERNS, STAND_INS } from "./interface.js";
+import { AROUND_ITEMS, ARROWS, ARROW_STAND_IN, BLOCK_BREAK, MAX_NUMBER, MAX_ROUNDS, PATTERNS, STAND_INS } from "./interface.js";
 import { itemsOf, TAGS } from "./keeping.js";
+import { NormalForm } from "./normal.js";
 import { lastUpTo } from "./words.js";
 
 const BLOCK_TAG = new RegExp(`^(?:${PATTERNS.BLOCK_TAG})`, "iu");
@@ -51,15 +52,12 @@ export function withoutTags(translation) {
 }
 
 /**
- * Return a text in its normal form as the model reads it, without these items or with stand-ins for them.
+ * Return a text as the model reads it, without these items or with stand-ins for them.
  *
- * `emphasised`: words in tags whose translations `withEmphasis` puts into capitals.
+ * `vocabulary`: brings the text into its normal form; null for the text as it is.
  */
-export function masked(text, vocabulary, ownItems, emphasised = []) {
-  const form = vocabulary.normalForm(text, ownItems.map(({ start, end }) => [start, end]));
-  const tags = emphasised.flatMap(({ start, end }) => [start, end].map((at, index) => (
-    { text: EMPHASIS_TAGS[index], start: at, end: at, kind: "tags" })));
-  const items = [...ownItems, ...tags].sort((left, right) => left.start - right.start || left.end - right.end);
+export function masked(text, vocabulary, items) {
+  const form = vocabulary ? vocabulary.normalForm(text, items.map(({ start, end }) => [start, end])) : new NormalForm(text);
   const parts = [];
   let lastEnd = 0;
   for (const item of items) {

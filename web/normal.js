@@ -138,15 +138,16 @@ export class Vocabulary {
   #sequences(source) {
     const sequences = new Map(entitiesOf(source).map(([start, end, character]) =>
       [start, { end, form: this.#formOf(source, start, end, character) }]));
-    for (const { 0: { length }, index, groups: { quote, inner, dash, arrow, escaped, comma } } of source.matchAll(SEQUENCES)) {
-      // the model knows guillemets, or arrows; German »quotes« do not have spaces inside
+    const arrows = arrowsIn(source);
+    for (const { 0: { length }, index, groups: { quote, inner, dash, guillemet, escaped, comma } } of source.matchAll(SEQUENCES)) {
+      // the model knows guillemets; German »quotes« do not have spaces inside
       if (inner && (!/^[^»]*«/.test(source) || this.covers("«"))) continue;
-      if (arrow && (/[«‹]/.test(source) || this.covers("→"))) continue;
+      if (guillemet && !arrows.has(index)) continue;
       if (comma && BEFORE_CODE_COMMA.test(source.slice(Math.max(index - MAX_CODE, 0), index))) continue;
       let form = "";
       if (quote) form = '"';
       else if (escaped) form = escaped[1];
-      else if (arrow) form = "→";
+      else if (guillemet) form = guillemet;
       else if (comma) form = ", ";
       else if (dash) form = /\s/.test(source[index - 1]) ? "-" : " - ";
       sequences.set(index, { end: index + length, form });
@@ -229,6 +230,20 @@ export class Vocabulary {
     return [lowered, word.toLowerCase(), letters[1] ? unaccented : word]
       .find((form) => form.length === word.length && isKnown(form)) ?? word;
   }
+}
+
+/** Return the offsets of guillemets that are arrows: of lines with only one of a pair, once or between spaces. */
+function arrowsIn(source) {
+  const arrows = new Set();
+  if (!/[«»‹›]/.test(source)) return arrows;
+  for (const { 0: line, index: lineStart } of source.matchAll(/[^\n]+/g)) {
+    for (const [sign, partner] of ["«»", "»«", "‹›", "›‹"]) {
+      if (!line.includes(sign) || line.includes(partner)) continue;
+      const isArrow = line.indexOf(sign) === line.lastIndexOf(sign) ? sign : `(?<!\\S)${sign}(?!\\S)`;
+      for (const { index } of line.matchAll(new RegExp(isArrow, "gu"))) arrows.add(lineStart + index);
+    }
+  }
+  return arrows;
 }
 
 /** Return the parts of a word before and after a span inside it, up to `MAX_CACHED_LENGTH` characters of each. */

@@ -8,7 +8,7 @@ import { overlaps, partnersOf, UNKNOWN_KINDS } from "./masked.js";
 import { firstOf, folded, isAlphanumeric, isMark, lastOf, numbersAndWords, withSpace } from "./words.js";
 
 const WORD_CHARACTERS = /[\p{L}\p{N}_]+/gu;
-const isFree = ({ kind }) => kind === "numerals" || kind === "signs"; // a translation may have others than its source
+const isFree = ({ kind }) => ["numerals", "names", "signs"].includes(kind); // a translation may have others than its source
 const isEmojiOrSign = ({ kind }) => kind === "emoji" || kind === "signs";
 const isSpace = (text) => text !== "" && text.trim() === "";
 export const sumOf = (values) => values.reduce((total, value) => total + value, 0);

@@ -1,6 +1,6 @@
 // Texts, the pieces they are translated in, and how translations are joined. It follows text/segments.py.
 
-import { inSentenceCase, withoutEmphasis } from "./casing.js";
+import { inSentenceCase } from "./casing.js";
 import { lacksFullStop, markOf, withoutEnclosing } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./typography.js";
 import { BLOCK_BREAK, LOWERCASE, MAX_WORD, PATTERNS } from "./interface.js";
@@ -63,15 +63,15 @@ export class Segmenter {
    */
   document(userText, { isForced = false, splits = !isForced, copies = !isForced } = {}) {
     const text = userText.replace(LONE_SURROGATES, "\ufffd");
+    const normalises = copies || isForced; // else the model reads the text as it is
     const foreign = [];
-    const shortened = !splits ? text.replace(/[\v\x85]/g, " ") : text.length <= MAX_WORD ? text : text.replace(LONG_WORD, (word, start) => {
+    const shortened = !splits ? text.replace(normalises ? /[\v\x85]/g : /^$/, " ") : text.length <= MAX_WORD ? text : text.replace(LONG_WORD, (word, start) => {
       foreign.push([start, start + word.length]);
       return "\n".repeat(word.length);
     });
-    const cased = copies ? withoutEmphasis(inSentenceCase(this.#withSigns(shortened), this.vocabulary, this.rules), this.vocabulary, this.rules.dotless_i)
-      : { text: shortened, lines: [] };
-    const itemPattern = isForced ? TAGS : ITEMS;
-    const source = masked(cased.text, this.vocabulary, copies || isForced ? itemsOf(cased.text, itemPattern) : [], cased.emphasised);
+    const cased = copies ? inSentenceCase(this.#withSigns(shortened), this.vocabulary, this.rules) : { text: shortened, lines: [] };
+    const items = normalises ? itemsOf(cased.text, isForced ? TAGS : ITEMS) : [];
+    const source = masked(cased.text, normalises ? this.vocabulary : null, items);
     const parsed = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const cuts = gluedCuts(source);
     for (const sentence of cutAt(cuts, this.#sentences(source, splits, isForced))) {
@@ -81,7 +81,7 @@ export class Segmenter {
       if (span[0] === span[1]) continue;
       for (const part of this.#fitting(source.text, span).slice(0, isForced ? 1 : undefined)) {
         const mayLackStop = copies && part[1] === span[1] && !cuts.has(sentence[1]);
-        const { piece, hasText, hasUnknown } = this.#piece(text, source.part(part), copies, mayLackStop);
+        const { piece, hasText, hasUnknown } = this.#piece(text, source.part(part), normalises, copies, mayLackStop);
         piece.isGlued = cuts.has(part[0]);
         piece.sourceCase = cased.lines.find(({ start, end }) => start <= piece.start && piece.start < end)?.case;
         piece.isLabel = label !== null && !piece.source.items.length;
@@ -123,9 +123,9 @@ export class Segmenter {
   }
 
   /** Return a part of a text as a piece, whether it has text for the model, and anything that the vocabulary lacks. */
-  #piece(text, source, copies, mayLackStop) {
+  #piece(text, source, normalises, copies, mayLackStop) {
     const plain = this.#encoded(source);
-    const hasUnknownWord = this.#hasUnknown(plain) && !isMark(source.text);
+    const hasUnknownWord = this.#hasUnknown(plain) && !(normalises && isMark(source.text));
     const complete = mayLackStop ? this.#withFinalMark(text, plain) : plain;
     const unknown = unknownTokens(this.vocabulary, complete.text, complete);
     const hasUnknown = unknown.size > 0;

@@ -1,7 +1,7 @@
 // `Translator`: from texts to translations, and to what these leave out.
 
 import { linksOf, numberedLinks } from "./alignment.js";
-import { capitalised, restoredCase, withEmphasis } from "./casing.js";
+import { capitalised, restoredCase } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
@@ -91,7 +91,7 @@ export class Translator {
     }
     return documents.map((parsed) => {
       parsed.pieces = parsed.pieces.map((piece) => (piece.forms.length ? this.#bestForm(piece) : piece));
-      return this.#assembled(parsed, coverage, support, alignment);
+      return this.#assembled(parsed, copies, coverage, support, alignment);
     });
   }
 
@@ -164,10 +164,10 @@ export class Translator {
   }
 
   /** Assemble the translation of a text from those of its pieces. */
-  #assembled(parsed, coverage, support, alignment) {
+  #assembled(parsed, copies, coverage, support, alignment) {
     const { pieces } = parsed;
     const outputs = pieces.map((piece) => this.#output(piece));
-    const translations = pieces.map((piece) => this.#restored(piece, parsed.copies));
+    const translations = pieces.map((piece) => this.#restored(piece, copies));
     const joined = joinTranslations(parsed, translations, this.typography);
     const logProbs = pieces.flatMap(({ hypothesis }) => hypothesis.logProbs);
     return {
@@ -192,12 +192,12 @@ export class Translator {
     const { source, ids, offsets, hypothesis, ending, sourceCase, isLabel } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
     const bare = restored(source, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis));
-    const emphasised = withEmphasis(bare, dotlessI);
-    const numbered = copies ? withCopiedNumbers(emphasised, source.text, this.segmenter.numbers) : emphasised;
+    if (!copies) return bare;
+    const numbered = withCopiedNumbers(bare, source.text, this.segmenter.numbers);
     const text = isLabel ? asLabel(numbered, source.userText, dotlessI) : withCapital(piece, numbered, dotlessI);
     const ended = ending === null ? text : withEnding(text, ending);
     const quoted = withQuotes(ended, typographicQuotesOf(source), quotes);
-    const spaced = copies && spaces ? withFrenchSpaces(quoted, spaces) : quoted;
+    const spaced = spaces ? withFrenchSpaces(quoted, spaces) : quoted;
     const cased = restoredCase(spaced, sourceCase, this.segmenter.vocabulary, dotlessI);
     return [withEscapedQuotes, withSourceCharacters, withEntities].reduce((written, change) => change(written, source.userText), cased);
   }

@@ -1,4 +1,7 @@
-"""Lines in CAPITALS, Title Case or lowercase: the model reads sentence case; translations get the case back.
+"""Lines in CAPITALS, Title Case or lowercase: the model reads sentence case.
+
+Translations get CAPITALS and lowercase back, but not Title Case, which few languages have. Short lines in lowercase or
+Title Case stay as they are: they are mostly strings of programs and headings, whose words are often names.
 
 Models have seen few such lines. The vocabulary tells which words are names: a name's capitalised form has a lower id
 than its lowercase form, since ids grow as frequencies fall. Each letter replaces a letter, so that the user's offsets
@@ -13,12 +16,11 @@ from typing import NamedTuple
 from capsule_mt.text.capitals import capital, has_dotless_i, lowered, raised, with_capitals, without_capitals
 from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.entities import ENTITY
-from capsule_mt.text.keeping import COPIED_KINDS, EMPHASIS_TAGS, Item, parts_of
+from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.normal import INVISIBLE, LOG_RANK_OF_UNKNOWN, Vocabulary, ranges_of
 from capsule_mt.text.sentences import Span, split_sentences
 
-# HEADLINE has lowercase for short words: "The End of the World"
-CAPITALS, TITLE, HEADLINE, LOWERCASE = "capitals", "title", "headline", "lowercase"
+CAPITALS, LOWERCASE = "capitals", "lowercase"
 LOWERCASE_START = "lowercase start"  # "the man is in London."
 # letters; combining marks, and invisible characters between letters, belong to the word
 _LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{ranges_of(INVISIBLE)}]*[^\W\d_])*[\u0300-\u036f]*"
@@ -30,16 +32,15 @@ ENTITY_CHARACTER = "\ue001"  # stands for each character of an entity, such as "
 # up to a letter that may begin a sentence; without the bound, dots without a letter after them take quadratic time
 MAY_START = r"(?:\A|[.!?\u2026])[^\w\n]{0,50}[^\W\d_]"
 QUOTED_START = r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]"
-MIN_LOWERCASE_WORDS = 4  # a shorter line in lowercase may be a label
+MIN_LINE_WORDS = 8  # of a line in lowercase or Title Case
+MIN_START_WORDS = 4  # of a sentence that begins in lowercase
 FINAL_MARKS = ".!?\u2026"
 VARIABLE = "[a-hj-z]"  # "p implies q": a vocabulary has more capitals of these, but not of "i"
-MIN_TITLE_WORDS = 2  # not counting the first word of each sentence
 MAX_SHORT_WORD = 4  # letters of a word that may be lowercase in a headline
 MIN_CAPITAL_SHARE = 0.5  # of a headline's words
 # capitalised words that are more frequent in lowercase, so that names alone do not make a headline:
 MIN_KNOWN_SHARE = 0.25  # of the capitalised words
 MIN_KNOWN_IN_TITLE, MIN_KNOWN_IN_HEADLINE = 2, 3  # "Does Tom play Animal Crossing?", not a headline, has two
-SHORT_TITLE_WORD = 3  # letters; a HEADLINE's translation leaves such words as they are
 # differences of log ranks: by BLEU on 346 lines of FLORES and 700 of Tatoeba, Portuguese and English
 NAME_MARGIN = 1.6
 NEIGHBOUR_SHARE, MAX_FROM_NEIGHBOUR = 0.5, 1.0  # names stand beside names, but also alone among other words
@@ -47,23 +48,14 @@ ABBREVIATION_MARGIN, ABBREVIATION_LENGTHS = 1.0, range(2, 5)
 # the sum of a short text's margins: of words of two to six letters in FLORES and Tatoeba, half of them held out, it
 # takes 92 % for words, and 10 % of the abbreviations
 MAX_MARGIN_OF_WORDS = -5.0
-# a word in capitals among others is read in lowercase below this margin, unless it may be an abbreviation that the
-# vocabulary lacks; of FLORES' and Tatoeba's 80 abbreviations, it takes one
-MAX_MARGIN_OF_EMPHASIS, MIN_EMPHASISED_UNKNOWN = -8.5, 6
-_CAPITAL = r"[^\W\d_a-z\xdf-\xff]"
 LONG_LOWERCASE_WORD = re.compile(rf" [a-z]{{{MAX_SHORT_WORD + 1},}}[ ,.]")  # a fast check for most of them
-IN_CAPITALS = re.compile(_CAPITAL + _CAPITAL)  # a fast check; "{2}" is slower
 
 
 class CasedText(NamedTuple):
-    """A text in sentence case, letter for letter, and the lines of the user's text that have another case.
-
-    emphasised: words in CAPITALS among other words, as in "do NOT press".
-    """
+    """A text in sentence case, letter for letter, and the lines of the user's text that have another case."""
 
     text: str
     lines: tuple[tuple[Span, str], ...] = ()
-    emphasised: tuple[Span, ...] = ()
 
     def case_at(self, offset: int) -> str | None:
         """Return the case of the user's line at an offset, such as CAPITALS; `None` for sentence case."""
@@ -98,63 +90,13 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
     return CasedText("".join([*written, text[end:]]), tuple(lines))
 
 
-def without_emphasis(cased: CasedText, vocabulary: Vocabulary, language: str | None = None) -> CasedText:
-    """Return a text with its words in CAPITALS in lowercase, letter for letter, and their spans.
-
-    Abbreviations, and lines of another case, stay as they are.
-    """
-    if IN_CAPITALS.search(cased.text) is None:
-        return cased
-    dotless_i = has_dotless_i(language)
-    words = _words_outside_items(cased.text)
-    emphasised = [
-        word
-        for word in words
-        if word[0].isupper() and cased.case_at(word.start()) is None and _is_emphasised(word[0], vocabulary, dotless_i)
-    ]
-    if not emphasised:
-        return cased
-    letters, spans = list(cased.text), []
-    starts = {match.end() - 1 for match in re.finditer(MAY_START, words[0].string)}
-    for word in emphasised:
-        text, span = word[0], Span(*word.span())
-        lowercase = lowered(text, dotless_i)
-        if span.start in starts or _name_margin(text, vocabulary, dotless_i) > NAME_MARGIN:
-            lowercase = text[0] + lowercase[1:]
-        if len(lowercase) == len(text):
-            letters[span.start : span.end] = lowercase
-            spans.append(span)
-    return cased._replace(text="".join(letters), emphasised=tuple(spans))
-
-
-def _is_emphasised(word: str, vocabulary: Vocabulary, dotless_i: bool) -> bool:
-    """Whether a word in capitals is hardly an abbreviation."""
-    lowercase = lowered(word, dotless_i)
-    if len(word) < 2 or _abbreviation_margin(lowercase, vocabulary, dotless_i) > MAX_MARGIN_OF_EMPHASIS:
-        return False
-    forms = (lowercase, capital(lowercase[0], dotless_i) + lowercase[1:])
-    return len(word) >= MIN_EMPHASISED_UNKNOWN or any(map(vocabulary.has_piece, forms))
-
-
 def restored_case(translation: str, case: str | None, vocabulary: Vocabulary, language: str | None = None) -> str:
     """Return a translation into a language in the case of its source, letter for letter."""
     if case == CAPITALS:
         return with_capitals(translation, has_dotless_i(language))
-    if case in (TITLE, HEADLINE):
-        return _with_title(translation, case, has_dotless_i(language))
     if case == LOWERCASE:
         return _with_lowercase_start(translation, vocabulary, has_dotless_i(language))
     return translation
-
-
-def with_emphasis(translation: str, language: str | None = None) -> str:
-    """Return a translation with capitals instead of the tags around what is in capitals in the source."""
-    opening, closing = EMPHASIS_TAGS
-    if opening not in translation:
-        return translation
-    dotless_i = has_dotless_i(language)
-    written = re.sub(f"(?s){opening}(.*?){closing}", lambda match: with_capitals(match[1], dotless_i), translation)
-    return re.sub(f"{opening}|{closing}", "", written)
 
 
 def _may_have_other_case(line: str) -> bool:
@@ -183,8 +125,7 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
         start = words[0].start()
         return line[:start] + capital(line[start], dotless_i) + line[start + 1 :], LOWERCASE_START
     if _is_title(words, vocabulary, dotless_i):
-        case = HEADLINE if any(word[0][0].islower() for word in words) else TITLE
-        return _without_title(line, words, vocabulary, dotless_i), case
+        return _without_title(line, words, vocabulary, dotless_i), None
     return line, None
 
 
@@ -205,7 +146,7 @@ def _words_outside_items(line: str) -> list[re.Match[str]]:
 
 def _is_lowercase(words: list[re.Match[str]]) -> bool:
     """Whether a line is in lowercase; one that begins with a number or an item may be in sentence case."""
-    if len(words) < MIN_LOWERCASE_WORDS or any(map(str.isalnum, words[0].string[: words[0].start()])):
+    if len(words) < MIN_LINE_WORDS or any(map(str.isalnum, words[0].string[: words[0].start()])):
         return False
     return all(word[0] == word[0].lower() for word in words) and words[0][0].islower()
 
@@ -215,7 +156,7 @@ def _begins_in_lowercase(words: list[re.Match[str]]) -> bool:
 
     One with a colon may begin with a prefix of T5, such as "translate English to German:".
     """
-    if len(words) < MIN_LOWERCASE_WORDS or not words[0][0].islower():
+    if len(words) < MIN_START_WORDS or not words[0][0].islower():
         return False
     line, (start, end) = words[0].string, words[0].span()
     if line[:start].strip() not in ("", "...", "\u2026"):
@@ -226,10 +167,12 @@ def _begins_in_lowercase(words: list[re.Match[str]]) -> bool:
 
 def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool) -> bool:
     """Whether at least half of a line's words are capitalised, and enough of these are usually lowercase."""
-    starts = {match.end() - 1 for match in re.finditer(MAY_START, words[0].string)} if words else set()
+    if len(words) < MIN_LINE_WORDS:
+        return False
+    starts = {match.end() - 1 for match in re.finditer(MAY_START, words[0].string)}
     later_words = [word for word in words if len(word[0]) > 1 and word.start() not in starts]
     texts = [word[0] for word in later_words]
-    if len(texts) < MIN_TITLE_WORDS or any(_is_long_lowercase_word(word) for word in later_words):
+    if any(_is_long_lowercase_word(word) for word in later_words):
         return False
     capitalised = [text for text in texts if text[0].isupper() and not text[1:].isupper()]
     if len(capitalised) < MIN_CAPITAL_SHARE * len(texts):
@@ -277,9 +220,15 @@ def _with_names(line: str, vocabulary: Vocabulary, dotless_i: bool) -> str:
             form = capital(text[0], dotless_i) + text[1:]
         if len(text) in ABBREVIATION_LENGTHS and _is_abbreviation(text, vocabulary, dotless_i):
             form = raised(text, dotless_i)
-        if len(form) == len(text):
+        if form != text and len(form) == len(text) and _is_known(form, vocabulary):
             letters[word.start() : word.end()] = form
     return "".join(letters)
+
+
+def _is_known(word: str, vocabulary: Vocabulary) -> bool:
+    """Whether the vocabulary has a word, up to an apostrophe or a hyphen, as one piece; it has no form of "tmrw"."""
+    stem = re.split("['\u2019-]", word, maxsplit=1)[0]
+    return vocabulary.has_piece(vocabulary.normal_form(stem).text)
 
 
 def _without_title(line: str, words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool) -> str:
@@ -343,15 +292,6 @@ def _abbreviation_margin(word: str, vocabulary: Vocabulary, dotless_i: bool) -> 
         return -LOG_RANK_OF_UNKNOWN  # of "N\xc3O" the vocabulary may know only the lowercase form
     other_forms = min(vocabulary.log_rank(word), vocabulary.log_rank(capital(word[0], dotless_i) + word[1:]))
     return other_forms - vocabulary.log_rank(capitals)
-
-
-def _with_title(translation: str, case: str, dotless_i: bool) -> str:
-    """Return a translation with a capital for each word; in a HEADLINE, for each long one."""
-    letters = list(translation)
-    for index, word in enumerate(_words_outside_items(translation)):
-        if index == 0 or case == TITLE or len(word[0]) > SHORT_TITLE_WORD:
-            letters[word.start()] = capital(word[0][0], dotless_i)
-    return "".join(letters)
 
 
 def _with_lowercase_start(translation: str, vocabulary: Vocabulary, dotless_i: bool) -> str:

@@ -10,7 +10,21 @@ URL = (  # with placeholders, or an e-mail address
     rf"(?i:https?://|www\.)(?:[^\s<>\"'{{}}\\{UNSPACED_STOPS}]|\{{[^\s{{}}]*\}})*(?:[\w/]|(?<=\}}))"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 )
-TAG = r"(?s:<!--(?:(?!<!--).)*?-->)|(?<!<)</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
+# remarks of HTML, Jinja, ERB, JSP, Handlebars, JSX and Go, also over several lines: each looks no further than to the
+# next beginning of its kind, for linear time
+_REMARK = "|".join(
+    rf"(?s:{start}(?:(?!{start}).)*?{end})"
+    for start, end in (
+        ("<!--", "-->"),
+        (r"\{#", r"#\}"),
+        ("<%#", "%>"),
+        ("<%--", "--%>"),
+        (r"\{\{!--", r"--\}\}"),
+        (r"\{\{!\s", r"\}\}"),
+        (r"\{\{?/\*", r"\*/\}\}?"),
+    )
+)
+TAG = rf"{_REMARK}|(?<!<)</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
 UNIT = r"(?:[kKMGT]?i?B|[mn]?s|[ckm]?m|[km]?g|px|pt|r?em|min|h|k?Hz|[MG]Hz|dpi|fps|th|x)(?!\w)"
 _ICU_DEPTH = 6  # of braces inside a plural or a selection of ICU, which may hold others
 _ICU_BODY = "[^{}]*"
@@ -21,9 +35,9 @@ _ARGUMENT_TYPE = "(?:plural|select(?:ordinal)?|choice|number|date|time|spellout|
 _PRINTF_NAME = r"%(?:\([\w.]+\)|<\w+>|\d+\$)?"  # printf's %, with a name of Python or Ruby, or with an index
 # flags, width, precision and size of the argument; a "*" takes an argument of its own
 PRINTF_FORMAT = r"[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|z|j|I64)?"
-# of Mustache, Jinja, Liquid, Angular; statements and remarks of Jinja; ERB; ICU, left whole; shells, Ruby, Python; Qt
+# of Mustache, Jinja, Liquid, Angular; statements of Jinja; ERB; ICU, left whole; shells, Ruby, Python; Qt
 _PLACEHOLDER = (
-    r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|\{#.{0,120}?#\}|<%.{0,120}?%>"
+    r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|<%.{0,120}?%>"
     rf"|\{{\s*\w+\s*,\s*{_ARGUMENT_TYPE}(?!\w){_ICU_BODY}\}}"
     r"|[$#]\{[^{}\n]{0,120}\}|\[%.{0,200}?%\]"  # expressions of Java, JavaScript, Ruby; keys of Home Assistant
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
@@ -91,21 +105,41 @@ CODE = (
     rf"|(?<![\w\\.-])[\w.-]+(?:(?:\\[\w-]+)+\.[a-z]\w*|(?:\\[nrt][a-z][\w-]*){{2,}}|{_FOLDER_NAME})"
     r"|(?:\\{1,2}[nrt])+(?!\w)|(?<![^\s$({[=])\\+(?:[nrt]\w+|(?!\S))"
 )
+# names of files, of any folder or of these
+_EXTENSION = (
+    "(?i:7z|apk|asc|avi|bak|bash|bat|bin|bmp|bz2|cc|cfg|conf|cpp|cs|css|csv|dat|db|deb|dll|dmg|docx?|env|epub|exe|flac|gif|go"
+    "|gz|hpp|html?|ico|ini|ipynb|iso|jar|java|jpe?g|js|json|jsx|key|kt|lock|log|lua|md|mjs|mkv|mo|mov|mp3|mp4|odp|ods|odt|ogg"
+    "|otf|pdf|pem|php|pl|png|po|pot|pptx?|ps1|py|rar|rb|rpm|rs|rst|rtf|scss|sh|so|spm|sql|sqlite|srt|svg|tar|tex|tgz|tiff?"
+    "|toml|tsv|tsx?|ttf|txt|vtt|wav|webm|webp|woff2?|xlsx?|xml|xz|ya?ml|zip|zst)"
+)
+_FOLDER = "(?:bin|dist|docs?|etc|lib|opt|pkg|src|tmp|usr|var)"
+# "report.pdf", "docs/a.md", "src/main"; "A=B", "--sort=size"; "&&"; "a/b", but not "e/o" and "w/o", which are words;
+# "iPhone", but not German "LehrerInnen". Unlike code, a translation may have such names where its source has none.
+NAMES = (
+    rf"(?<![\w./@-])(?:[\w.+-]{{1,64}}/){{0,9}}[\w+-][\w.+-]{{0,64}}\.{_EXTENSION}(?![\w-])"
+    rf"|(?<![\w./@-]){_FOLDER}(?:/[\w.+-]{{1,64}}){{1,9}}(?<=\w)/?"
+    r"|(?<![\w=<>!~.&?-])-{0,2}[A-Za-z_](?:[\w.-]{0,64}\w)?=[\w./:@+-]*\w"
+    r"|(?<!\S)(?:&&|\|\|)(?!\S)|(?<!\w)\w{1,64}(?:(?:&&|\|\|)\w{1,64})+"
+    r"|(?<![\w./-])(?![aeiouywAEIOUYW]/[oeauOEAU])[A-Za-z]/[A-Za-z](?![\w/])"
+    r"|(?<!\w)\w{0,32}[a-z\xdf-\xff][A-Z\xc0-\xde](?!nnen(?!\w))\w{0,32}(?!\w)"
+)
 # line breaks and tabs as programs write them, "One.\nTwo", but not in a path TeX, or quoted alone: they end a sentence
 BREAK = (
     r"(?:(?<=[^\s\\$({[=])\\[nrt](?![a-z][\w-]*(?:(?:\.|\\[a-z])[a-z]|\{)|[\"'`)\u201d\xbb])"
     r"|(?<!\S)\\n(?=[A-Z\xc0-\xde]))"
 )
-NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}"
+NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{BREAK}|{CODE}|{NAMES}"
 # `NON_WORDS` matches only around these; without "10:30", "and/or" and "5 %", which are frequent
 NON_WORD_SIGNS = (  # each begins with one character, so that a search skips all others quickly
     rf"[{_RAISED}]|`"
-    r"|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|\]\(|=(?<=[>=!~]=)|\xb2(?<=m.)|\xb3(?<=m.)"
+    r"|<|@|\{|#|_|\\|\*|~~|\[\[|\[%|\(\)|\]\(|=(?<=[>=!~\w]=)|\xb2(?<=m.)|\xb3(?<=m.)"
+    r"|&(?=&)|\|(?=\|)|[A-Z\xc0-\xde](?<=[a-z\xdf-\xff].)|\.(?=\w{2})|/(?<=(?<!\w)[A-Za-z]/)|/(?<=[bcgnprst]/)(?=\w)"
     r"|\.(?<=[wW]{3}.)|:(?=[A-Za-z_()|/-])|;(?=-?\))|!(?=[a-z_])"
     r"|\$(?=[A-Za-z_])|%(?=[\w(<+#*@%-]|\.[\d*])|/(?<![^\s.~]/)"
 )
 # most sentences: Latin, Greek and Cyrillic letters, and marks of which no number consists, and no item but "www."
 ORDINARY = re.compile("[A-Za-z\xc0-\u052f ,.;?'\"-]*")
+IN_ORDINARY = r"\.(?=[^\W\d_])|[A-Z\xc0-\xde](?<=[a-z\xdf-\xff].)"  # only around these, it may have an item after all
 # with circled letters and numbers, and the information sign, which tokenizers read as plain ones
 EMOJI = (
     "[\xa9\xae\u2122\u2139\u2460-\u24ff\u3250-\u32bf\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3"
@@ -120,10 +154,21 @@ LIST_MARK = (
     r"|(?:\[\d\d?:\d\d(?::\d\d)?\]|\d\d?:\d\d\s+[-\u2013\u2014]|\[(?:\.\.\.|\u2026)\]"
     r"|(?:\d{1,3}\.){2,3}\d{1,3}(?=\s+[A-Z\xc0-\xde]))\s+"
 )
-# "1)One", "a. One", "1 - One", and marks of a menu's keys: "&Open", "_Open"
+_EDGE_SIGNS = r"-\u2013\u2014*+#&/<=>\\^|~$\xab\xbb\u2039\u203a\xb7\u2022\u2023\u2190-\u21ff\u25a0-\u25ff"
+# "1)One", "a. One", "1 - One", and marks of a menu's keys: "&Open", "_Open"; other signs before a word: "| Home",
+# ">Next", "!Important", "(*) One"
 FURTHER_LIST_MARK = (
     r"(?:\d{1,3}\)|(?:[a-z]\.|\d{1,3}\s+[-\u2013\u2014])\s+)(?=[A-Z\xc0-\xde])|[&_](?=[A-Z\xc0-\xde][a-z\xdf-\xff])"
+    rf"|(?:[{_EDGE_SIGNS}!?,:;]+\s+|<-+|[*+=|~^<>\xab\xbb\u2039\u203a-]*[*+=|~^<>\xab\xbb\u2039\u203a])(?=[^\W\d_])"
+    r"|#{2,6}(?=[^\W\d_])(?!\w+#)"
+    r"|!(?=[A-Z\xc0-\xde])|[(\[][-+*!?][)\]]\s*(?=[^\W\d_])"
 )
+# signs after the last word: "Home |", "Next>", "(word)  ->"; but not "5 $"
+SIGNS_AT_END = (
+    r"(?:(?<=[^\W_])|(?<=[)\]\"']))(?!(?<=\d)\s+\$)"
+    rf"(?:\s+(?:[{_EDGE_SIGNS}]+|\.\.\.)|[-\u2013\u2014&|=<>~^\xab\xbb\u2039\u203a]+)\Z"
+)
+SIGN_PAIRS = ("<>", "\xab\xbb", "\u2039\u203a")  # a sign of a sentence with both is no sign at its edge
 # "1. One", "1.One": a list mark, unless the language writes ordinals so: "3. Oktober"
 NUMBERED = r"(?:\d{1,3}\.)+(?:\s+|(?=[A-Z\xc0-\xde][a-z\xdf-\xff]))"
 # the leader and the page of a table of contents: "One ..... 12"
@@ -134,7 +179,8 @@ EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 @lru_cache(maxsize=8)  # several steps look at the same text
 def is_ordinary(text: str) -> bool:
     """Whether a text surely has no numbers, and no items that are kept: a fast check before the rules about both."""
-    return ORDINARY.fullmatch(text) is not None and "w." not in text and "W." not in text  # "www.a.de"
+    # "www.a.de", "a.txt", "iPhone"
+    return ORDINARY.fullmatch(text) is not None and re.search(IN_ORDINARY, text) is None
 
 
 @lru_cache(maxsize=8)
@@ -170,7 +216,9 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
         patterns = (LIST_MARK, FURTHER_LIST_MARK, EMOJI_BEFORE)
         for pattern in patterns if has_ordinals else (*patterns, NUMBERED):
             match = re.compile(pattern).match(text, start, end)
-            start = match.end() if match else start
+            start = match.end() if match and not _has_pair(match[0], text[start:end]) else start
+    if end - start > 1 and not text[end - 1].isalnum() and (signs := re.search(SIGNS_AT_END, text[start:end])):
+        end -= 0 if _has_pair(signs[0], text[start:end]) else len(signs[0])
     if "...." in text[start:end] and (leader := re.search(LEADER, text[start:end])):
         end = start + leader.start()
     if text[end - 1] > "\u1fff":  # emoji have higher code points
@@ -179,3 +227,8 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
             while text[end - 1].isspace() or emoji.match(text, end - 1):
                 end -= 1
     return Span(start, end)
+
+
+def _has_pair(signs: str, sentence: str) -> bool:
+    """Whether some of the signs may be one of a pair of brackets or quotes in the sentence."""
+    return any(not {*pair}.isdisjoint(signs) and {*pair}.issubset(sentence) for pair in SIGN_PAIRS)

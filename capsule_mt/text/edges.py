@@ -22,7 +22,7 @@ MARKS_AT_END = (
     rf"(?:(?<=[^\W_]|[}}@])(?:\u2026|[{_DOTS}]{{2,}})|(?<=[\w%{_CLOSING}])(?=[{_DOTS}]*[!?])[{_DOTS}!?]{{2,}})"
     rf"(?=[{_CLOSING}]*\Z)"
 )
-MIN_WORDS = 4  # a shorter text without a full stop may be a label
+MIN_WORDS = 6  # a shorter text without a full stop may be a label
 LABEL = rf"({CASED_WORD})(?:\.\.\.|\u2026|[,;]|[ \xa0\u202f]?:)?"  # compiled at its first use
 MAX_LABEL = 64  # characters
 LABEL_END = r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)"

@@ -4,8 +4,8 @@ The model never reads tags. It reads placeholders, URLs and numbers, and mostly 
 sentence is translated again with a stand-in that models copy more often, such as a name. A placeholder for a number
 has a number as its stand-in from the start. `restoring` puts everything back.
 
-Unless copying is off, everything but numbers is kept by default: emoji as tags are, and code and words that the
-vocabulary lacks as placeholders are. A sign that the vocabulary lacks is kept with its number ("\xa320"), or alone
+Unless copying is off, everything but numbers is kept by default: emoji as tags are, and code, names and words that
+the vocabulary lacks as placeholders are. A sign that the vocabulary lacks is kept with its number ("\xa320"), or alone
 like a tag. The model reads an arrow between words, as in "Settings \u2192 Privacy", as ">".
 """
 
@@ -23,6 +23,7 @@ from capsule_mt.text.copying import (
     BREAK,
     CODE,
     EMOJI,
+    NAMES,
     NUMBER_PLACEHOLDER,
     PLACEHOLDER,
     TAG,
@@ -44,6 +45,7 @@ PATTERNS = {
     "numbers": r"(?<!\w)(?<!&#)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
     "breaks": BREAK,
     "code": CODE,
+    "names": NAMES,
     # also in quotes or brackets; not only a joiner or a selector of a variant, which may stand between letters
     "emoji": rf"(?![\u200d\ufe0f](?!\u20e3)){_EMOJI}|[(\"'\u201c\xab]{_EMOJI}[)\"'\u201d\xbb]"
     r"|(?<!\S)(?:[:;]-?\)|:-?[(DP/|])(?!\w)",  # ":-)"
@@ -55,7 +57,7 @@ PATTERNS["emphasis"] = "|".join(
     for mark in EMPHASIS_MARKS
 )
 # Numbers of several groups, or with a group and decimals: models change their digits. A sign of currency is kept with
-# its number.
+# its number. Numbers joined by hyphens, one of them of three digits or more: "555-1234", "2021-03".
 _CURRENCIES = "\xa2-\xa5\u20a0-\u20cf"
 _SPACES = " '\u2019\xa0\u2007\u2009\u202f"
 PATTERNS["numerals"] = (
@@ -66,6 +68,8 @@ PATTERNS["numerals"] = (
         for sign, decimal in ((f"[{_SPACES}]", "[.,]"), (",", r"\."), (r"\.", ","))
     )
     + rf")(?![\w'\u2019]|[.,]\d|-\d\d(?![\d.,])|[ \xa0]?[{_CURRENCIES}]|[{_SPACES}]\d)"
+    r"|(?<![\w.,/:+'\u2019\xa0\u202f-])\+?(?:\d{1,16}-){0,5}(?:\d{3,16}-\d{1,16}|\d{1,16}-\d{3,16})(?:-\d{1,16}){0,5}"
+    r"(?![\w-]|[.,/:'\u2019\xa0\u202f]\d)"
 )
 # signs of notes after a word or a mark, or before a note: "word\xb9", "word*", "end.[2]", "ends(1)"; powers, as in
 # "m\xb2"; an author's remarks: "word [sic]", "word (!)"; "<< Back", which vocabularies read as "< < Back"
@@ -74,16 +78,17 @@ PATTERNS["signs"] = (
     rf"(?:(?<=[^\W_])|{_AFTER_MARK}|(?<!\S))[\xb9\xb2\xb3\u2070\u2074-\u207f]+(?![\u1d2c-\u1dbf])"
     rf"|(?:(?<={_LETTER}{{2}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\]|\([1-9]\d?\))+(?!\()|(?<={_LETTER}{{2}})\*{{1,3}}(?![\w*])"
     rf"|(?<={_LETTER} )\([1-9]\d?\)"
-    r"|(?<=[^\n])[\[(](?:sic|[!?]|\.\.\.|\u2026)[\])]|(?<!\S)<<(?!\S)"
+    r"|(?<=[^\n])[\[(](?:sic|[-+*!?]|\.\.\.|\u2026)[\])]|(?<!\S)<<(?!\S)"
 )
 # a fast check: `signs` match only where one of these is, or "*", which `may_have_non_words` looks for
-IN_SIGNS = r"\((?:[1-9!?.\u2026]|sic)|[\[\xb9\xb2\xb3\u2070\u2074-\u207f]"
+IN_SIGNS = r"\((?:[-1-9+*!?.\u2026]|sic)|[\[\xb9\xb2\xb3\u2070\u2074-\u207f]"
 COPIED_KINDS = (
     "tags",
     "urls",
     "placeholders",
     "breaks",
     "code",
+    "names",
     "emoji",
     "emphasis",
     "numerals",
@@ -91,7 +96,7 @@ COPIED_KINDS = (
 )  # kept by default
 # the kinds of items that the vocabulary lacks: words, signs with a number, and signs alone
 UNKNOWN, AMOUNT, SIGN, ARROW = "unknown", "amounts", "signs", "arrows"
-ARROWS = frozenset("\u2192\u21d2\u21e8\u279c\u279d\u279e\u27a1\u27a4\u27f6\u25b6\u25b8\u25ba")
+ARROWS = frozenset("\xab\xbb\u2039\u203a\u2192\u21d2\u21e8\u279c\u279d\u279e\u27a1\u27a4\u27f6\u25b6\u25b8\u25ba")
 ARROW_STAND_IN = ">"  # in a menu path: without it, a model reorders "Settings Privacy" as one phrase
 AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
@@ -102,8 +107,6 @@ BLOCK_TAG = (
     r"|</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)(?!\w)"
 )
 BLOCK_BREAK = "\x1e"
-# around words in capitals, as in "do NOT press"; a user's text cannot have them, since it has no lone surrogates
-EMPHASIS_TAGS = "<capitals\ud800>", "</capitals\ud800>"
 # frequent in training data: models copy them reliably, and translate the words around them well
 STAND_INS = {
     "name": ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria"),
@@ -577,13 +580,11 @@ def masked(
     kinds: Sequence[str] = (),
     copies: bool = False,
     vocabulary: Vocabulary | None = None,
-    emphasised: Sequence[Span] = (),
 ) -> Masked:
     """Return a text as the model reads it if items of these kinds are kept.
 
     copies: keep the `COPIED_KINDS`, too.
     vocabulary: bring what is not kept into its normal form.
-    emphasised: words in tags whose translations `casing` puts into capitals.
     """
     strings = parts_of(text, kinds)
     if copies and _may_have_copied_items(text):
@@ -596,16 +597,10 @@ def masked(
         return Masked(parts, kinds)
     items = [(part, span) for part, span in parts if isinstance(part, Item)] if kinds else []
     normal = vocabulary.normal_form(text, [span for _, span in items])
-    if normal.text == text and not emphasised:
+    if normal.text == text:
         return Masked(parts, kinds, normal=normal)
-    for start, end in emphasised:
-        items += [
-            (Item(EMPHASIS_TAGS[0], "tags"), Span(start, start)),
-            (Item(EMPHASIS_TAGS[1], "tags"), Span(end, end)),
-        ]
-        kinds = (*dict.fromkeys((*kinds, "tags")),)
     spans, start = list[Part](), 0
-    for item, span in sorted(items, key=lambda part: part[1]):
+    for item, span in items:
         item_start = normal.offset(span.start)
         spans.append((normal.text[start:item_start], Span(start, item_start)))
         start = item_start + span.end - span.start

@@ -28,7 +28,7 @@ INVISIBLE = frozenset(
 # zero-width joiners carry meaning in Persian, Indic scripts and emoji, but not between letters up to the next constant
 JOINERS = "\u200c\u200d"
 LAST_WITHOUT_JOINERS = "\u052f"  # Latin, Greek and Cyrillic end here
-EM_DASH, BACKTICK, RIGHT_ARROW = "\u2014", "`", "\u2192"
+EM_DASH, BACKTICK = "\u2014", "`"
 # forms between two such letters: "don`t"; a plain hyphen would make one word of the words beside a dash
 BETWEEN_LETTERS = {**dict.fromkeys(JOINERS, ""), BACKTICK: "'", EM_DASH: " - "}
 PLAIN = {
@@ -63,15 +63,16 @@ SWAPPED_COMMA = r" ,(?=[A-Za-z\xc0-\u052f])"  # "one ,two"
 # not in code: "--sort=size,time", "max(width,height)", "a_b,c", "main.py,test.py"; in so many characters before it
 BEFORE_CODE_COMMA, MAX_CODE = r"(?:[=_:/\\@<>{}]|\w\(|\.[a-z]{2})\S*\Z", 64
 # TeX's and doubled quotes; a space before a comma or a full stop, or inside guillemets; two hyphens for a dash; a
-# guillemet for an arrow, as in "Home \xbb Products", unless the text has an opening one; the backslash of "it\'s"
+# guillemet that is an arrow, as in "Home \xbb Products" and "Next \u203a"; the backslash of "it\'s"
 SEQUENCES = (  # compiled at its first use, as most texts have none
     r"(?P<quote>(?<![\w'`])(?:''|``)(?=[^\s'`])|(?<=[^\s'`\d])''(?![\w']))"
     r"|(?:(?<=[\w)\]\"'\u201d\u2019\xbb%]) (?=[,.](?:\s|\Z)))"
     r"|(?P<inner>(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb))"
     r"|(?P<dash>(?<=\s)--(?=\s)|(?<=[^\W\d_])--(?=[^\W\d_]))"
-    r"|(?P<arrow>(?<=\w )[\xbb\u203a](?= \w))"
+    r"|(?P<guillemet>[\xab\xbb\u2039\u203a])"
     rf"|(?P<escaped>\\[\"'])|(?P<comma>{GLUED_COMMA}|{SWAPPED_COMMA})"
 )
+GUILLEMETS = "\xab\xbb\u2039\u203a"
 # Guillemets as "<<word>>"; a bracket glued to a word, as in "word(more words)", unlike "word(s)",
 # "max(width, height)"; spaces inside brackets; words divided at the end of a line, "docu-\nment", or where one ended,
 # "docu- ment"; a space after a ligature, as PDF files give it; "sooo"
@@ -92,7 +93,7 @@ ROMAN_WORD = r"(?:[ivxlcdm]+|[IVXLCDM]+)\Z"  # also the size "XXXL"
 # are rarer. Chosen on 29 of them and 50 typed words; of others, 29 of 29 compounds stay, and 52 of 55 words change.
 MAX_RANK_OF_REPEATED = 16.5
 # `SEQUENCES` matches only around these, or at a `GLUED_COMMA`
-IN_SEQUENCES = ("''", "``", " ,", " .", "\xab", "\xbb", "\u203a", "--", "\\")
+IN_SEQUENCES = ("''", "``", " ,", " .", *GUILLEMETS, "--", "\\")
 SENTENCE_START = r"(?:^|[.!?\u2026]\s)\W*\Z"  # in the text before the first word of a sentence
 MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
 Answer = TypeVar("Answer")
@@ -254,13 +255,13 @@ class Vocabulary:
     def _sequences(self, source: str) -> dict[Span, str]:
         """Return the forms of sequences of characters by their spans."""
         forms: dict[Span, str] = {}
-        has_arrows = re.search("[\xab\u2039]", source) is None and not self.covers(RIGHT_ARROW)
         has_spaces_inside = re.match("[^\xbb]*\xab", source) is not None  # unlike German \xbbquotes\xab
+        arrows = _arrows(source)
         for match in re.finditer(SEQUENCES, source):
-            # the model knows guillemets, or arrows
+            # the model knows guillemets
             if match.lastgroup == "inner" and (not has_spaces_inside or self.covers("\xab")):
                 continue
-            if match.lastgroup == "arrow" and not has_arrows:
+            if match.lastgroup == "guillemet" and match.start() not in arrows:
                 continue
             if match.lastgroup == "comma":
                 context = source[max(match.start() - MAX_CODE, 0) : match.start()]
@@ -268,7 +269,7 @@ class Vocabulary:
                     continue
             is_in_word = source[match.start() - 1 : match.start()].isalpha()
             dash = " - " if is_in_word else "-"
-            by_group = {"quote": '"', "escaped": match[0][-1], "dash": dash, "arrow": RIGHT_ARROW, "comma": ", "}
+            by_group = {"quote": '"', "escaped": match[0][-1], "dash": dash, "guillemet": match[0], "comma": ", "}
             forms[Span(*match.span())] = by_group.get(str(match.lastgroup), "")
         return forms | self._further_sequences(source)
 
@@ -405,6 +406,19 @@ def with_source_characters(translation: str, source: str) -> str:
 def _plain_read(text: str) -> str:
     """Return a text as a tokenizer reads it whose vocabulary lacks its signs."""
     return unicodedata.normalize("NFKC", "".join(PLAIN_FORMS.get(character, character) for character in text))
+
+
+def _arrows(source: str) -> set[int]:
+    """Return the offsets of guillemets that are arrows: of lines with only one of a pair, once or between spaces."""
+    if not any(map(source.__contains__, GUILLEMETS)):
+        return set()
+    arrows: set[int] = set()
+    for line in re.finditer(".+", source):
+        for sign, partner in zip(GUILLEMETS, "\xbb\xab\u203a\u2039", strict=True):
+            if sign in line[0] and partner not in line[0]:
+                is_arrow = sign if line[0].count(sign) == 1 else rf"(?<!\S){sign}(?!\S)"
+                arrows |= {match.start() for match in re.compile(is_arrow).finditer(source, *line.span())}
+    return arrows
 
 
 def _word_around(source: str, match: re.Match[str]) -> tuple[str, str]:

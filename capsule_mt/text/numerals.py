@@ -44,9 +44,10 @@ def _reads_neighbours(text: str, number: Span, vocabulary: Vocabulary) -> bool:
     return all(map(vocabulary.reads, neighbours))
 
 
-# with the signs of a language; no address, such as 192.168.100.200, and no tax number, such as 123.456.789-09
+# with the signs of a language; no address, such as 192.168.100.200, no tax number, such as 123.456.789-09, and no
+# number of a section, such as "\xa7 3.2"
 _NUMBER = (
-    rf"(?<![\w.,+'\u2019])(?<!\d[{_SIGNS}])(?!(?:[012]\d\d\.){{3}})"
+    rf"(?<![\w.,+'\u2019\xa7\xb6])(?<![\xa7\xb6\u2116][ \xa0\u202f])(?<!\d[{_SIGNS}])(?!(?:[012]\d\d\.){{3}})"
     rf"(?:\d{{1,3}}(?:(?:[{_SIGNS}]\d{{3}})+(?:[.,]\d+)?|(?:[SIGN]\d{{3}})+(?:[POINT]\d+)?|(?: \d{{3}})+[POINT]\d+)"
     rf"|\d+[POINT]\d\d?)(?![\w'\u2019]|[.,]\d|-\d\d(?![\d.,])|[ {_SIGNS}]\d)"
 )

@@ -19,7 +19,7 @@ from capsule_mt.text.keeping import AMOUNT, ARROW, SIGN, UNKNOWN, Item, Masked, 
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
-NUMBER_KINDS = ("numbers", "numerals")  # a translation may have others than its source
+FREE_KINDS = ("numbers", "numerals", "names")  # a translation may have others than its source
 MARK_MARGIN = -0.01  # a mark joins an interval only with words on both sides of it
 
 Ids = Sequence[int]
@@ -252,7 +252,7 @@ def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Call
     checked_kinds = {*source.kinds} - {UNKNOWN, AMOUNT, SIGN, ARROW}
     expected = _items_of((part for part, _ in source.parts), checked_kinds)
     restored_items = _items_of(parts_of(written, [*checked_kinds]), checked_kinds)
-    if not expected - restored_items and all(item.kind in NUMBER_KINDS for item in restored_items - expected):
+    if not expected - restored_items and all(item.kind in FREE_KINDS for item in restored_items - expected):
         return written
     # an item has merged with its neighbours into another item: set items apart
     separators = ["" if text[span.end : span.end + 1] == " " else " " for span, _ in edits]
@@ -289,5 +289,5 @@ def _items_of(parts: Iterable[str], kinds: Collection[str]) -> Counter[Item]:
 
 def _invented(foreign_items: list[Part], items: dict[int, Span]) -> list[Span]:
     """Return the spans of items that the model invented; a number may be the source's in another notation."""
-    spans = [span for item, span in foreign_items if cast(Item, item).kind not in (*NUMBER_KINDS, SIGN)]
+    spans = [span for item, span in foreign_items if cast(Item, item).kind not in (*FREE_KINDS, SIGN)]
     return [span for span in spans if not overlaps(span, items.values())]

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.messages import shown, warn, with_unit
-from capsule_mt.text.casing import LANGUAGE_TOKEN, LOWERCASE, CasedText, in_sentence_case, without_emphasis
+from capsule_mt.text.casing import LANGUAGE_TOKEN, LOWERCASE, CasedText, in_sentence_case
 from capsule_mt.text.copying import has_signed_numbers, without_copied_edges
 from capsule_mt.text.edges import label_in, lacks_full_stop, mark_of, marks_at_end, without_enclosing
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
@@ -151,6 +151,7 @@ class Segmenter(NamedTuple):
     limit: the largest number of tokens in a source.
     prefix: what a T5 checkpoint reads before each source.
     copies: copy text without a sentence, such as a URL or an emoji, instead of translating it.
+    normalises: the model reads the normal form of a text.
     keep: the kinds of `KEEP_KINDS` that a translation keeps.
     with_words: find the words of each piece, for coverage.
     lists: the words that coverage treats specially.
@@ -167,6 +168,7 @@ class Segmenter(NamedTuple):
     src_lang: str | None = None
     tgt_lang: str | None = None
     copies: bool = True
+    normalises: bool = True
     keep: Sequence[str] = ()
     with_words: bool = False
     lists: WordLists = NO_LISTS
@@ -192,7 +194,7 @@ class Segmenter(NamedTuple):
         """Cut the text of a document, in which other text may be blank, into the document's pieces."""
         text_language = self._default_language
         readable = self._without_foreign_lines(document, self._without_long_words(document, readable))
-        if not self.split_sentences:  # breaks that sentencepiece drops, which would join two words
+        if self.normalises and not self.split_sentences:  # breaks that sentencepiece drops, which would join two words
             readable = readable.replace("\v", " ").replace("\x85", " ")
         vocabulary = vocabulary_of(self.tokenizer)
         rules = rules_of(self.src_lang)
@@ -200,12 +202,8 @@ class Segmenter(NamedTuple):
             readable = with_grouping(readable, rules.grouping, vocabulary)
             if (forms := number_forms(self.src_lang, self.tgt_lang)) is not None:
                 readable = with_target_signs(readable, forms, vocabulary)
-        if self.copies:
-            cased = in_sentence_case(readable, vocabulary, self.src_lang)
-            cased = without_emphasis(cased, vocabulary, self.src_lang)
-        else:
-            cased = CasedText(readable)
-        source = masked(cased.text, self.keep, self.copies, vocabulary, cased.emphasised)
+        cased = in_sentence_case(readable, vocabulary, self.src_lang) if self.copies else CasedText(readable)
+        source = masked(cased.text, self.keep, self.copies, vocabulary if self.normalises else None)
         cuts = _glued_cuts(source) if self.copies else ()
         lone_token = ""  # a token on a line of its own is that of the next sentence
         for start, end in _cut_at(cuts, self._sentences(source)):
@@ -228,7 +226,8 @@ class Segmenter(NamedTuple):
             textless_ids = self._textless_ids(token)
             for span, encoded, was_cut in self._fitting(source.text, sentence, prefix):
                 span_text = source.text[span.start : span.end]
-                has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_mark(span_text)
+                is_unread_mark = self.normalises and is_mark(span_text)
+                has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_unread_mark
                 part, ending = source.part(span, prefix), None
                 if self.joins_blocks and part.text.startswith(BLOCK_BREAK):  # a tag such as <p> begins the part
                     shift = part.text.index(span_text)

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
 from capsule_mt.text.capitals import capital, has_dotless_i
-from capsule_mt.text.casing import restored_case, with_emphasis
+from capsule_mt.text.casing import restored_case
 from capsule_mt.text.edges import as_label, with_ending
 from capsule_mt.text.entities import with_entities
+from capsule_mt.text.keeping import Masked
 from capsule_mt.text.normal import vocabulary_of, with_source_characters
 from capsule_mt.text.numerals import number_forms, with_copied_numbers
 from capsule_mt.text.segments import Document, Piece, join_translations
@@ -86,7 +88,7 @@ def segment_of(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> Segment:
 
 
 def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
-    decode, (src_lang, tgt_lang) = plan.tokenizer.decode, plan.languages
+    decode, tgt_lang = plan.tokenizer.decode, plan.languages[1]
     if piece.masked is None:
         text = decode(hypothesis.ids)
     else:
@@ -94,26 +96,33 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
 
         pair = (piece.ids, hypothesis)
         text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
-        text = with_emphasis(text, tgt_lang)
-    converts_numbers = plan.options.copy and "numbers" not in plan.options.keep
-    if piece.source is not None and converts_numbers and (forms := number_forms(src_lang, tgt_lang)) is not None:
-        text = with_copied_numbers(text, piece.source.text, forms)
-    if piece.source is not None and piece.is_label:
-        text = as_label(text, piece.user_text, has_dotless_i(tgt_lang))
-    elif piece.source is not None and piece.source.has_lowercased_first:
-        text = capital(text[0], has_dotless_i(tgt_lang)) + text[1:] if text else text
-    if piece.ending is not None:
-        text = with_ending(text, piece.ending)
-    if piece.source is not None and (quotes := typographic_quotes_of(piece.source)):
-        text = with_quotes(text, quotes, quotes_of(tgt_lang))
-    if plan.options.copy and has_french_spaces(tgt_lang):
-        text = with_french_spaces(text)
+    follows_source = piece.source is not None and plan.options.copy  # else it stays as the model wrote it
+    if follows_source:
+        text = _with_form_of_source(text, piece, plan)
     if piece.case is not None:
         text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer), tgt_lang)
-    if piece.source is None:
+    if not follows_source:
         return text
     user_text = piece.user_text
     return with_entities(with_source_characters(with_escaped_quotes(text, user_text), user_text), user_text)
+
+
+def _with_form_of_source(text: str, piece: Piece, plan: Plan) -> str:
+    """Return a translation with the numbers, the ending and the quotes of its source, as its own language has them."""
+    source, (src_lang, tgt_lang) = cast(Masked, piece.source), plan.languages
+    if "numbers" not in plan.options.keep and (forms := number_forms(src_lang, tgt_lang)) is not None:
+        text = with_copied_numbers(text, source.text, forms)
+    if piece.is_label:
+        text = as_label(text, piece.user_text, has_dotless_i(tgt_lang))
+    elif source.has_lowercased_first:
+        text = capital(text[0], has_dotless_i(tgt_lang)) + text[1:] if text else text
+    if piece.ending is not None:
+        text = with_ending(text, piece.ending)
+    if quotes := typographic_quotes_of(source):
+        text = with_quotes(text, quotes, quotes_of(tgt_lang))
+    if has_french_spaces(tgt_lang):
+        text = with_french_spaces(text)
+    return text
 
 
 def links_between(

@@ -454,6 +454,7 @@ class Scorer:
         """Tokenise texts and their translations; blank texts have no pair. The model reads tags only `with_tags`."""
         check_texts(texts, "texts")
         check_texts(translations, "translations")
+        segmenter = segmenter._replace(normalises=True)
         documents = [segmenter.document(text) if with_tags else _document(text, segmenter) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
         target_texts = [translation if with_tags else _model_text(translation) for translation in translations]
@@ -546,6 +547,7 @@ class Scorer:
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             copies=options.copy,
+            normalises=options.copy,
             keep=options.keep,
             with_words=with_words,
             lists=self.calibration.lists if with_words else NO_LISTS,

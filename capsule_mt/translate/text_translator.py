@@ -86,7 +86,8 @@ class TextTranslator:
                 OPUS-MT model of several target languages needs `tgt_lang`, such as "de", "deu" or ">>deu<<", unless
                 a text begins with such a token.
             copy: copy what is not a sentence, such as numbers and list marks; and in sentences URLs, tags,
-                placeholders, code, emoji, and words that the vocabulary lacks.
+                placeholders, code, emoji, and words that the vocabulary lacks. False: the model reads the text as it
+                is, and its output is the translation.
             keep: kinds of text that a translation keeps as they are: ["numbers"]; without `copy`, any of `KEEP_KINDS`.
             copy_foreign: copy lines that are surely not in the source language instead of translating them; needs the
                 extra `auto` and the source language.

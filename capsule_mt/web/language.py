@@ -40,11 +40,10 @@ TOKENS = re.compile(r"\(\?i:[^()]*\)|\(\?P=\w+\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\
 LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))"  # of a character beyond ASCII
 
 CASING = (
-    *("CAPITALS", "TITLE", "HEADLINE", "LOWERCASE", "LOWERCASE_START", "FINAL_MARKS"),
-    *("MIN_LOWERCASE_WORDS", "MIN_TITLE_WORDS", "MAX_SHORT_WORD"),
-    *("MIN_CAPITAL_SHARE", "MIN_KNOWN_SHARE", "MIN_KNOWN_IN_TITLE", "MIN_KNOWN_IN_HEADLINE", "SHORT_TITLE_WORD"),
+    *("CAPITALS", "LOWERCASE", "LOWERCASE_START", "FINAL_MARKS"),
+    *("MIN_LINE_WORDS", "MIN_START_WORDS", "MAX_SHORT_WORD"),
+    *("MIN_CAPITAL_SHARE", "MIN_KNOWN_SHARE", "MIN_KNOWN_IN_TITLE", "MIN_KNOWN_IN_HEADLINE"),
     *("NAME_MARGIN", "NEIGHBOUR_SHARE", "MAX_FROM_NEIGHBOUR", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
-    *("MAX_MARGIN_OF_EMPHASIS", "MIN_EMPHASISED_UNKNOWN"),
 )
 CHECKS = (
     *("KEPT_KINDS", "HALF", "MAX_SMALL_NUMBER", "MAX_INTEGER", "ROMAN_VALUES", "MIN_UNTRANSLATED", "MIN_DOUBLED"),
@@ -191,6 +190,7 @@ def patterns() -> dict[str, str]:
         "FURTHER_LIST_MARK": copying.FURTHER_LIST_MARK,
         "NUMBERED": copying.NUMBERED,
         "LEADER": copying.LEADER,
+        "SIGNS_AT_END": copying.SIGNS_AT_END,
         "LONG_WORD": segments.LONG_WORD,
         "NON_WORD_SIGNS": copying.NON_WORD_SIGNS,
         "BLOCK_TAG": keeping.BLOCK_TAG.removeprefix("(?i)"),
@@ -242,10 +242,10 @@ def constants() -> dict[str, Any]:
         "MAX_RANK_OF_REPEATED": normal.MAX_RANK_OF_REPEATED,
         "STAND_INS": {kind: keeping.STAND_INS[kind] for kind in ("name", "amount", "count")},  # it does not keep years
         "ARROWS": "".join(sorted(keeping.ARROWS)),
+        "SIGN_PAIRS": copying.SIGN_PAIRS,
         "ARROW_STAND_IN": keeping.ARROW_STAND_IN,
         "AROUND_ITEMS": keeping.AROUND_ITEMS,
         "BLOCK_BREAK": keeping.BLOCK_BREAK,
-        "EMPHASIS_TAGS": keeping.EMPHASIS_TAGS,
         "MAX_NUMBER": keeping.MAX_NUMBER,
         "MARK_MARGIN": restoring.MARK_MARGIN,
         "MIN_SHARE": alignment.MIN_SHARE,

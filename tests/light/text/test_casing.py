@@ -6,13 +6,13 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.text.capitals import has_dotless_i
-from capsule_mt.text.casing import in_sentence_case, restored_case, with_emphasis, without_emphasis
+from capsule_mt.text.casing import in_sentence_case, restored_case
 from capsule_mt.text.edges import as_label
 from capsule_mt.text.normal import Vocabulary
 from tests.fixtures.vectors import vectors
 from tests.light.text.fakes import CharacterTokenizer
 
-VECTORS, DOTLESS_I, EMPHASISED = vectors("casing"), vectors("dotless_i"), vectors("emphasised")
+VECTORS, DOTLESS_I = vectors("casing"), vectors("dotless_i")
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
 
 
@@ -38,38 +38,10 @@ def test_translations_get_the_case_back(case, vocabulary):
     assert len(case["restored"]) == len(case["text"])
 
 
-@pytest.mark.parametrize("case", EMPHASISED["cases"], ids=repr)
-def test_words_in_capitals_among_others(case, vocabulary):
-    text = case["text"]
-    cased = without_emphasis(in_sentence_case(text, vocabulary, "en"), vocabulary, "en")
-    assert cased.text == case["read"]
-    assert len(cased.text) == len(text)
-    assert [text[start:end] for start, end in cased.emphasised] == case["words"]
-
-
-@pytest.mark.parametrize("case", EMPHASISED["translations"], ids=repr)
-def test_capitals_of_words_come_back(case):
-    assert with_emphasis(case["text"]) == case["written"]
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("The old man buys a RED hat in London.", "The old man buys a red hat in London."),
-        ("THE old MAN {name} buys a <b>RED</b> hat.", "The old man {name} buys a <b>red</b> hat."),
-    ],
-)
-def test_the_rest_of_a_sentence_with_a_word_in_capitals_stays(text, sentence):
+def test_a_word_in_capitals_among_others_is_read_as_it_is():
     model = Translator.from_pretrained(CHECKPOINTS / "capsule-marian-en-de")
-    translation = model(text, coverage=CoverageOptions(), alignment=True)
-    expected = model(sentence, coverage=CoverageOptions(), alignment=True)
-    assert translation.text.casefold() == expected.text.casefold()
-    assert "ROTEN" in translation.text
-    assert "kauft" in translation.text
-    assert translation.alignment == expected.alignment
-    assert [word.text for word in translation.coverage.words] == [
-        text[word.start : word.end] for word in expected.coverage.words
-    ]
+    text = "The old man buys a RED hat in London."
+    assert model(text).token_ids == model(text, copy=False).token_ids
 
 
 @pytest.mark.parametrize(

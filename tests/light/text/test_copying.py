@@ -1,6 +1,7 @@
 """What is copied: all of a text that has no words, the ends of a sentence, and items inside of it."""
 
 import re
+import time
 
 import pytest
 
@@ -58,3 +59,50 @@ def test_emoji_in_a_sentence_and_after_it_take_linear_time():
     assert without_copied_edges("a \u2600", Span(0, 3)) == Span(0, 1)
     assert not lacks_words("a <!-- b" + "<!--" * 20_000)
     assert not lacks_words("a %" + "0" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a.b ",
+        "a.a/",
+        "src/",
+        "a=",
+        "a=a ",
+        "a/b",
+        "a/b ",
+        "111-",
+        "aA",
+        "&&a",
+        "|| ",
+        "a -",
+        "a>",
+        "> ",
+        "(+)",
+        "a ...",
+    ],
+)
+def test_names_and_signs_take_linear_time(unit):
+    assert (
+        _growth(lambda text: (parts_of(text, COPIED_KINDS), without_copied_edges(text, Span(0, len(text)))), unit) < 9
+    )
+
+
+@pytest.mark.parametrize("unit", ["<!-- ", "{# ", "<%# ", "<%-- ", "{{!-- ", "{{! ", "{/* ", "{{/* "])
+def test_unclosed_remarks_take_linear_time(unit):
+    assert _growth(lambda text: parts_of(text, ["tags"]), unit) < 9
+
+
+def _growth(function, unit):
+    """Return how many times as long four times the text takes; quadratic time would give 16."""
+
+    def seconds(count):
+        durations = []
+        for attempt in range(3):
+            text = unit * count + " " * attempt  # the parts of a text are cached
+            start = time.process_time()
+            function(text)
+            durations.append(time.process_time() - start)
+        return min(durations)
+
+    return seconds(3200) / max(seconds(800), 1e-3)

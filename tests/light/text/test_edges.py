@@ -45,7 +45,7 @@ def test_the_fast_check_for_marks_at_the_end_misses_none():
     [
         *(("He is at home today...", "He is at home today.", "..."), ("Oh yes...", "Oh yes.", "...")),
         *(("He is at home..", "He is at home.", ".."), ("He is at home.\u2026", "He is at home.", ".\u2026")),
-        *(("He is at home ...", "He is at home ...", None), ("Wait... He is", "Wait. He is", "...")),
+        *(("He is at home ...", "He is at home", None), ("Wait... He is", "Wait. He is", "...")),
     ],
 )
 def test_several_dots_are_read_as_a_full_stop(text, read, ending):

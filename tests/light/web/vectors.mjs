@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { runInThisContext } from "node:vm";
 import { linksOf, numberedLinks, restoredLinks } from "./alignment.js";
-import { inSentenceCase, restoredCase, withCapitals, withEmphasis, withoutCapitals, withoutEmphasis } from "./casing.js";
+import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
 import { withEnding, withoutEnclosing } from "./edges.js";
@@ -157,7 +157,7 @@ function vocabularyOf(texts) {
 
 const { characters, words, plain, invisible, cases: forms, given, translations: copies } = vectors("normal");
 const vocabulary = vocabularyOf([...characters, ...words]);
-const plainOf = (character) => vocabulary.normalForm(`1${character}b`).text.slice(1, -1);
+const plainOf = (character) => vocabulary.normalForm(`1${character}b «»‹›`).text.slice(1).split("b", 1)[0];
 answers.normal = {
   cases: forms.map(({ text, back }) => {
     vocabulary.normalForm(text); // the second call reads the caches
@@ -192,15 +192,6 @@ answers.dotless_i = {
   translations: dotless.translations.map(({ text, language, case: sourceCase }) => (
     { text, language, case: sourceCase, restored: restoredCase(text, sourceCase, vocabularyWithDotlessI, typography[language].dotless_i) })),
   labels: dotless.labels.map(({ text, language }) => ({ text, language, restored: asLabel(text, "X", typography[language].dotless_i) })),
-};
-
-const emphasised = vectors("emphasised");
-answers.emphasised = {
-  cases: emphasised.cases.map(({ text }) => {
-    const cased = withoutEmphasis(inSentenceCase(text, casedVocabulary, rules.en), casedVocabulary);
-    return { text, read: cased.text, words: (cased.emphasised ?? []).map((word) => text.slice(word.start, word.end)) };
-  }),
-  translations: emphasised.translations.map(({ text }) => ({ text, written: withEmphasis(text) })),
 };
 
 const edges = vectors("edges");
