@@ -80,8 +80,8 @@ export interface Sentence extends Span {
 
 /** A fault that a rule finds: the translation lacks `missing`, or has `added`. */
 export interface Check {
-  kind: "numbers" | "signs" | "placeholders" | "tags" | "urls" | "end" | "doubled" | "untranslated" | "brackets" | "negation"
-    | "sentences";
+  kind: "numbers" | "months" | "weekdays" | "signs" | "placeholders" | "tags" | "urls" | "end" | "doubled" | "untranslated"
+    | "brackets" | "negation" | "sentences";
   missing: string;
   added: string;
 }

@@ -12,6 +12,8 @@ Values = Mapping[str, Any]
 # kinds of checks whose messages have the same form
 NOUNS = {
     "numbers": "number",
+    "months": "month",
+    "weekdays": "weekday",
     "signs": "sign",
     "placeholders": "placeholder",
     "tags": "tag",

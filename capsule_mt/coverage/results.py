@@ -67,6 +67,8 @@ class Adequacy:
 
 CheckKind = Literal[
     "numbers",
+    "months",
+    "weekdays",
     "signs",
     "placeholders",
     "tags",

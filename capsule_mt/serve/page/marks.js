@@ -6,8 +6,8 @@ const IS_WORD = /[\p{L}\p{N}]/u;
 // a word as Python's `str.split` cuts it, which alignments count
 const WORD = /[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
 const CHECKED = {
-  numbers: "number", signs: "sign", placeholders: "placeholder", tags: "tag", urls: "address", brackets: "pair of brackets",
-  negation: "negation",
+  numbers: "number", months: "month", weekdays: "weekday", signs: "sign", placeholders: "placeholder", tags: "tag", urls: "address",
+  brackets: "pair of brackets", negation: "negation",
 };
 const MIN_COVERED = 0.5; // a word below it, such as an article, is shown with the marked words around it
 const percent = (share) => `${Math.round(100 * share)} %`;
