@@ -74,7 +74,7 @@ export interface Sentence extends Span {
   score: number;
   /** Whether it has probably lost something, where the model has a threshold for that. */
   below_threshold?: boolean;
-  /** Whether it is probably a translation of another text, if the server has an alarm for that. */
+  /** Whether it is perhaps a translation of another text, if the server has an alarm for that. */
   is_unrelated?: boolean;
 }
 
