@@ -51,6 +51,8 @@ def coverage_of(
         )
         if coverage.support is not None:
             target_words = tuple(_target_words(coverage.support, output, translation, offset))
+            if not shows_marks:
+                target_words = tuple(replace(word, marked=False) for word in target_words)
             sentences = (replace(part.sentences[0], is_unrelated=coverage.support.is_unrelated),)
             part = replace(part, support=coverage.support.score, target_words=target_words, sentences=sentences)
         parts.append(part)

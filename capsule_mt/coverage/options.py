@@ -23,8 +23,8 @@ class CoverageOptions:
             than half of its marks right.
         support: also find the words of the translation that the source does not support. Needs a `reverse`, and a
             forced pass of both models for each sentence.
-        threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one. Given
-            translations have an alarm of their own. 0 never warns.
+        threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one,
+            which is another one for given translations. 0 never warns.
         retry_beams: translate those sentences again with this many beams, rescored by `weight` (5 by default), and
             keep the translation that leaves out less. Sentences in which rules find a changed number or a doubled
             phrase are translated again, too: the translation with the fewest such faults is kept.

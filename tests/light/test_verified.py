@@ -224,7 +224,10 @@ def test_marks_that_readers_mostly_found_wrong_are_off_by_default():
 
 def test_words_that_were_made_up(pair):
     made_up = "The children are playing today in their grandmother's old castle garden."
-    (coverage,) = pair.cover([SOURCE], [made_up], coverage=CoverageOptions(support=True))
+    (silent,) = pair.cover([SOURCE], [made_up], coverage=CoverageOptions(support=True))
+    assert not silent.unsupported
+    (coverage,) = pair.cover([SOURCE], [made_up], coverage=CoverageOptions(support=True, marks="likely"))
+    assert silent.support == coverage.support
     assert {"old", "castle"} <= {word.text for word in coverage.unsupported}
     assert not {"children", "playing", "grandmother", "garden"} & {word.text for word in coverage.unsupported}
     assert [made_up[word.start : word.end] for word in coverage.target_words] == [
