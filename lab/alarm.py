@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from capsule_mt import CoverageOptions, Translator
+from capsule_mt import Translator
 from capsule_mt.calibration.calibrating import own_translations
 from capsule_mt.calibration.verifying import scores_with_losses
 from capsule_mt.commands.console import HelpFormatter, run
@@ -67,9 +67,9 @@ def main() -> None:
     else:
         sources, translations = read_parallel([arguments.source, arguments.translations])
         _, cut = scores_with_losses(translator, sources, translations)
-        scored = translator.score(sources, translations, coverage=CoverageOptions(), adequacy=True)
-        complete = np.array([translation.coverage.score for translation in scored])
-        record["unrelated"] = sum(bool(translation.adequacy.is_unrelated) for translation in scored)
+        complete = np.array([coverage.score for coverage in translator.cover(sources, translations)])
+        adequacies = translator.adequacy(sources, translations)
+        record["unrelated"] = sum(bool(adequacy and adequacy.is_unrelated) for adequacy in adequacies)
     record |= {"alarm": alarm, "translations": len(complete), "flagged": int((complete < alarm).sum())}
     record["caught"] = {name: float((values < alarm).mean()) for name, values in cut.items()}
     path = write_result(arguments.output, record)
