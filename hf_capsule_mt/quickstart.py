@@ -24,6 +24,8 @@ CHANGES: dict[str, Any] = {
     "training.save_steps": 250,
 }
 
+MIN_COVERED = 0.5  # of a word that the translation probably has
+
 
 def recipe_for(name: str, output: Path, seed: int) -> Recipe:
     return load_recipe(f"embedded/{name}", CHANGES | {"output_dir": str(output), "seed": seed})
@@ -57,7 +59,7 @@ def show_coverage(recipe: Recipe) -> None:
     words = pair["de"].split()
     targets = [pair["de"], " ".join(words[: len(words) // 2]) + "."]
     for target, coverage in zip(targets, translator.cover([pair["en"]] * len(targets), targets), strict=True):
-        missing = ", ".join(word.text for word in coverage.untranslated)
+        missing = ", ".join(word.text for word in coverage.words if word.covered < MIN_COVERED)
         print(f"\n{pair['en']}\n  {target}\n  coverage {coverage.score:.2f}, left out: {missing or 'nothing'}")
 
 

@@ -4,6 +4,9 @@
 
 The model translates the lines greedily, each as one sentence. Flagged: of the translations of eight words or more, as
 they are. Caught: of the same without three words in a row, a quarter or a half.
+
+With --translations, people's translations of the lines are given instead. Flagged, by the alarm of given translations:
+of all of them, of any length. The result also has how many seem to be translations of another text.
 """
 
 import argparse
@@ -11,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from capsule_mt import Translator
 from capsule_mt.calibration.calibrating import own_translations
 from capsule_mt.calibration.verifying import scores_with_losses
 from capsule_mt.commands.console import HelpFormatter, run
-from capsule_mt.files.reading import read_lines
+from capsule_mt.files.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.by_hand import wilson
@@ -26,6 +31,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("model", help="the folder of the model that translates")
     parser.add_argument("source", type=Path, help="held-out text, one sentence a line")
     parser.add_argument("--reverse", required=True, help="the folder of the reverse model")
+    parser.add_argument("--translations", type=Path, help="people's translations of the lines")
     parser.add_argument("--student", action="store_true", help="translate in int8, with the shortlist")
     parser.add_argument("--output", type=Path, default=Path("outputs/alarm.json"), help="the result file")
     return parser.parse_args()
@@ -49,14 +55,21 @@ def main() -> None:
     translator = Translator.from_pretrained(
         arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
     )
-    alarm = translator.calibration.alarm("verified")
+    alarm = translator.calibration.alarm("verified", is_given=arguments.translations is not None)
     if alarm is None:
         raise ValueError(
             f"the calibration of {arguments.model} has no alarm: `capsule-mt calibrate --reverse` finds one"
         )
-    sources = read_lines(arguments.source)
-    complete, cut = scores_with_losses(translator, sources, own_translations(translator, sources))
     record: dict[str, Any] = {"kind": "alarm", "model": Path(arguments.model).name, "text": arguments.source.name}
+    if arguments.translations is None:
+        sources = read_lines(arguments.source)
+        complete, cut = scores_with_losses(translator, sources, own_translations(translator, sources))
+    else:
+        sources, translations = read_parallel([arguments.source, arguments.translations])
+        _, cut = scores_with_losses(translator, sources, translations)
+        complete = np.array([coverage.score for coverage in translator.cover(sources, translations)])
+        adequacies = translator.adequacy(sources, translations)
+        record["unrelated"] = sum(bool(adequacy and adequacy.is_unrelated) for adequacy in adequacies)
     record |= {"alarm": alarm, "translations": len(complete), "flagged": int((complete < alarm).sum())}
     record["caught"] = {name: float((values < alarm).mean()) for name, values in cut.items()}
     path = write_result(arguments.output, record)

@@ -4,7 +4,7 @@ import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
   BRACKET_FORMS, BRACKET_PAIRS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MIN_DOUBLED,
-  MIN_UNTRANSLATED, PATTERNS, ROMAN_VALUES,
+  MIN_UNTRANSLATED, PATTERNS, ROMAN_VALUES, VERBS,
 } from "./interface.js";
 import { CHECKED_ITEMS, withItems } from "./keeping.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
@@ -29,8 +29,12 @@ export function checksOf(source, translation, words) {
   [source, translation] = [source, translation].map(withoutEntities);
   const sides = [source, translation].map(itemsAndWords);
   const texts = sides.map((side) => side.words);
+  const numbers = pairedNumbers(texts);
+  // not beside unpaired digits, which may stand for a number word of the other text
+  const smallNumbers = numbers.missing.length || numbers.added.length ? [] : texts.map((text, side) => smallNumbersIn(text, words.numbers[side]));
   const faults = [
-    ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(texts, words), ...numberWordChecks(texts, words),
+    ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(numbers, texts, words), ...nameChecks("numbers", ...smallNumbers),
+    ...Object.entries(words.names ?? {}).flatMap(([kind, names]) => nameChecks(kind, ...texts.map((text, side) => namedValues(text, names[side])))),
     ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
     ...doubledChecks(...texts), ...untranslatedCheck(texts, source.trim() === translation.trim()), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
     ...sentenceChecks(source, translation),
@@ -115,21 +119,25 @@ function joined(numbers, text) {
   return result;
 }
 
-/** Return numbers that one side lacks, in digits, words or Roman numerals. */
-function numberChecks(texts, words) {
-  const [unmatched, indices, targetNumbers] = [[], [], new NumberPool(numbersIn(texts[1]), valuesOf)];
+/** Return the numbers in digits that only one text has, and for each other one of the source its index in the translation. */
+function pairedNumbers(texts) {
+  const [missing, indices, targetNumbers] = [[], [], new NumberPool(numbersIn(texts[1]), valuesOf)];
   for (const number of numbersIn(texts[0])) {
     const index = targetNumbers.first(valuesOf(number));
     if (index === undefined) {
-      unmatched.push(number);
+      missing.push(number);
       continue;
     }
     targetNumbers.remove(index);
     indices.push(index);
   }
-  const remaining = targetNumbers.remaining();
-  if (!unmatched.length && !remaining.length) return swapChecks(texts, words, indices);
-  const forward = unexplained(unmatched, remaining, texts, words, [0, 1]);
+  return { missing, added: targetNumbers.remaining(), indices };
+}
+
+/** Return numbers that one side lacks, in digits, words or Roman numerals. */
+function numberChecks({ missing, added, indices }, texts, words) {
+  if (!missing.length && !added.length) return swapChecks(texts, words, indices);
+  const forward = unexplained(missing, added, texts, words, [0, 1]);
   const backward = unexplained(forward.remaining, forward.missing, texts, words, [1, 0]);
   const isLargePart = (number) => integerOf(number.replace(/\P{Nd}/gu, "")) > MAX_SMALL_NUMBER && new RegExp(words.large_number, "iu").test(texts[0]);
   return [
@@ -235,18 +243,32 @@ function keysOf(number) {
   return [number, ...(isPlainNumber(number) ? [integerOf(number)] : []), ...(hour ? [`${Number(hour)}:${minutes}`] : [])];
 }
 
-/** Return number words that one side lacks, where each side has one: "two" and "três". */
-function numberWordChecks(texts, words) {
-  if (texts.some((text) => numbersIn(text).length)) return [];
-  const numbers = texts.map((text, side) => smallNumbers(text, words.numbers[side]));
-  const [missing, added] = numbers.map((wordOf, side) =>
-    Array.from(wordOf).filter(([value]) => !numbers[1 - side].has(value)).map(([, word]) => word));
-  if (!missing.length || !added.length) return [];
-  return [...missing.map((word) => ["numbers", word, ""]), ...added.map((word) => ["numbers", "", word])];
+/** Return names that change: the value of a name on either side is not named on the other, as "two" and "três". */
+function nameChecks(kind, ...names) {
+  const [missing, added] = names.map((wordOf, side) =>
+    Array.from(wordOf).filter(([value]) => !names[1 - side].has(value)).map(([, word]) => word));
+  if (!missing?.length || !added?.length) return [];
+  return [...missing.map((word) => [kind, word, ""]), ...added.map((word) => [kind, "", word])];
+}
+
+/** Return the first name of each month or weekday in a text. */
+function namedValues(text, valueOfName) {
+  const [values, words] = [new Map(), wordsIn(text)];
+  words.forEach((word, index) => {
+    const value = Object.hasOwn(valueOfName, folded(word)) && valueOfName[folded(word)];
+    if (value && !values.has(value) && !(VERBS.includes(folded(word)) && !isMonth(words, index))) values.set(value, word);
+  });
+  return values;
+}
+
+/** Return whether "May" or "March" has a capital within its sentence, or before a number, so that it isn't a verb. */
+function isMonth(words, index) {
+  const isWithin = index > 0 && (words[index - 1] === "," || isAlphanumeric(words[index - 1]));
+  return words[index][0] !== words[index][0].toLowerCase() && (isWithin || /^\p{Nd}/u.test(words[index + 1]));
 }
 
 /** Return the first word for each number from 2 to 12 in a text, without hours such as "halb acht". */
-function smallNumbers(text, names) {
+function smallNumbersIn(text, names) {
   const [numbers, words] = [new Map(), wordsIn(text)];
   words.map(folded).forEach((word, index, foldedWords) => {
     const value = Object.hasOwn(names, word) ? names[word] : 0;

@@ -125,6 +125,17 @@ export function coverText(pieces, alarm) {
   };
 }
 
+/** Return a coverage without the marks of words in sentences that do not raise the alarm. */
+export function withoutSingleMarks(coverage) {
+  const alarms = coverage.sentences.filter((sentence) => sentence.below_threshold);
+  const isAlarmed = (word) => alarms.some(({ start, end }) => start <= word.start && word.end <= end);
+  return {
+    ...coverage,
+    words: coverage.words.map((word) => ({ ...word, untranslated: word.untranslated && isAlarmed(word) })),
+    ...(coverage.target_words && { target_words: coverage.target_words.map((word) => ({ ...word, unsupported: false })) }),
+  };
+}
+
 /** Return the words of the model's output, at their offsets in a translation that has the case and the items of its source. */
 function targetWords({ support, output, translation, targetStart }) {
   const [plainOutput, plainTranslation] = [output, translation].map(inPlainLetters);

@@ -74,14 +74,14 @@ export interface Sentence extends Span {
   score: number;
   /** Whether it has probably lost something, where the model has a threshold for that. */
   below_threshold?: boolean;
-  /** Whether it is probably a translation of another text, if the server has an alarm for that. */
+  /** Whether it is perhaps a translation of another text, if the server has an alarm for that. */
   is_unrelated?: boolean;
 }
 
 /** A fault that a rule finds: the translation lacks `missing`, or has `added`. */
 export interface Check {
-  kind: "numbers" | "signs" | "placeholders" | "tags" | "urls" | "end" | "doubled" | "untranslated" | "brackets" | "negation"
-    | "sentences";
+  kind: "numbers" | "months" | "weekdays" | "signs" | "placeholders" | "tags" | "urls" | "end" | "doubled" | "untranslated"
+    | "brackets" | "negation" | "sentences";
   missing: string;
   added: string;
 }

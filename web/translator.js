@@ -3,7 +3,7 @@
 import { linksOf, numberedLinks } from "./alignment.js";
 import { capitalised, restoredCase } from "./casing.js";
 import { checksOf } from "./checks.js";
-import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
+import { coverForeign, coverPiece, coverText, supportPiece, withoutSingleMarks } from "./coverage.js";
 import { withEnding } from "./edges.js";
 import { Engine, readBytes } from "./engine.js";
 import { withEntities } from "./entities.js";
@@ -170,11 +170,13 @@ export class Translator {
     const translations = pieces.map((piece) => this.#restored(piece, copies));
     const joined = joinTranslations(parsed, translations, this.typography);
     const logProbs = pieces.flatMap(({ hypothesis }) => hypothesis.logProbs);
+    const covered = coverage && this.#coverage(parsed, joined, outputs, translations, support);
+    const marksSingleWords = this.calibration?.marks_single_words ?? true; // earlier model files do not say
     return {
       text: joined.text,
       score: logProbs.length ? logProbs.reduce((sum, logProb) => sum + logProb) / logProbs.length : null,
       tokens: pieces.map(({ hypothesis }) => hypothesis.ids),
-      ...(coverage && { coverage: this.#coverage(parsed, joined, outputs, translations, support) }),
+      ...(coverage && { coverage: marksSingleWords ? covered : withoutSingleMarks(covered) }),
       ...(alignment && { alignment: this.#alignment(parsed, joined, translations) }),
     };
   }

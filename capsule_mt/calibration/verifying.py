@@ -18,8 +18,8 @@ from capsule_mt.coverage.names import MARKS
 from capsule_mt.text.sentences import split_sentences
 from capsule_mt.translate.translator import Translator
 
-FLAGGED_SHARE = 0.01  # of the model's own translations, which an alarm may flag
-MIN_TRANSLATIONS = 100  # of its own, to choose an alarm by
+FLAGGED_SHARE = 0.01  # of good translations, which an alarm may flag
+MIN_TRANSLATIONS = 100  # to choose an alarm by
 MAX_EXCHANGED = 1000  # pairs, for the alarm of unrelated translations: each takes eight forced passes
 # words cut out of its own translations, to see which of the damaged ones the alarm catches
 LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half": 0.5}
@@ -27,6 +27,8 @@ LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half":
 
 def measure(translator: Translator, examples: Examples) -> None:
     """Add the alarms of "verified" and the words that need no support to the translator's calibration.
+
+    The alarms of given translations are chosen on people's, since these are freer than the model's own.
 
     Unless the references are the model's own translations, also print how many marks a word aligner agrees with. This
     is not stored: see `Translator.precision`.
@@ -42,7 +44,15 @@ def measure(translator: Translator, examples: Examples) -> None:
     alarm = choose_alarm(translator, [*sources, *extra_sources], [*translations, *extra_translations])
     if alarm is not None:
         calibration["verified"] = calibration["verified"] | {"alarm": alarm}
-    unrelated = choose_unrelated_alarm(translator, [*sources, *extra_sources], [*translations, *extra_translations])
+    human_pairs = [] if examples.are_own else list(examples.text)
+    human_pairs += [(example.source, example.translation) for example in examples.extra]
+    human_alarm = choose_human_alarm(translator, human_pairs)
+    if human_alarm is not None:
+        calibration["verified"] = calibration["verified"] | {"human_alarm": human_alarm}
+        unrelated_sources, unrelated_translations = map(list, zip(*human_pairs, strict=True))
+    else:
+        unrelated_sources, unrelated_translations = [*sources, *extra_sources], [*translations, *extra_translations]
+    unrelated = choose_unrelated_alarm(translator, unrelated_sources, unrelated_translations)
     if unrelated is not None:
         calibration["verified"] = calibration["verified"] | {"unrelated": unrelated}
     translator.set_calibration(calibration)
@@ -123,16 +133,37 @@ def choose_alarm(translator: Translator, sources: Sequence[str], translations: S
     return {"score": alarm, "flagged": flagged, "caught": caught}
 
 
+def choose_human_alarm(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any] | None:
+    """Return the score that raises an alarm of given translations, and the shares of intact and damaged ones below it.
+
+    It is chosen on people's translations of any length, of which short ones score lowest; the shares are
+    cross-validated, as those of `choose_alarm` are. `None` if there are too few.
+    """
+    if len(pairs) < MIN_TRANSLATIONS:
+        print(f"alarm of given translations: none; {len(pairs)} pairs by people are there, {MIN_TRANSLATIONS} needed")
+        return None
+    examples = [WithOmissions(source, line, {}, 0) for source, line in pairs]
+    intact = np.array([coverage.score for coverage in coverage_of_examples(translator, examples, "verified")])
+    alarms = [np.quantile(intact[other_half::2], FLAGGED_SHARE) for other_half in (1, 0)]
+    alarm = round(float(np.quantile(intact, FLAGGED_SHARE)), 3)
+    flagged = _cross_validated_share(np.less, intact, alarms)
+    sources, translations = map(list, zip(*pairs, strict=True))
+    _, cut = scores_with_losses(translator, sources, translations)
+    caught = {name: _cross_validated_share(np.less, scores, alarms) for name, scores in cut.items()}
+    print(f"alarm of given translations: a score below {alarm} flags {flagged:.1%} of people's and catches {caught}")
+    return {"score": alarm, "flagged": flagged, "caught": caught}
+
+
 def choose_unrelated_alarm(
     translator: Translator, sources: Sequence[str], translations: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Return the `hallucination` that raises an alarm, and the shares of own and exchanged translations above it.
+    """Return the `hallucination` that raises an alarm, and the shares of genuine and exchanged translations above it.
 
     A translation is exchanged with the next longer one, as length would give away a random one. Of equal translations,
-    one is used: two exchanged ones would be their own translations. The alarm lies halfway between what 1 % of a
-    model's own translations exceed and what 1 % of the exchanged ones stay below: a translation that lost a half
-    should not seem unrelated. It is chosen on `MAX_EXCHANGED` pairs; the shares are cross-validated, as those of
-    `choose_alarm` are. `None` if there are too few.
+    one is used: two exchanged ones would be their own translations. The alarm lies halfway between what 1 % of the
+    genuine ones exceed and what 1 % of the exchanged ones stay below, but not below the former: a translation that
+    lost a half should not seem unrelated. It is chosen on `MAX_EXCHANGED` pairs; the shares are cross-validated, as
+    those of `choose_alarm` are. `None` if there are too few.
     """
     source_by_translation = dict(zip(translations, sources, strict=True))
     pairs = [(source, line) for line, source in source_by_translation.items() if line.strip()][:MAX_EXCHANGED]
@@ -144,14 +175,15 @@ def choose_unrelated_alarm(
     genuine = _hallucinations(translator, originals, lines)
     exchanged = _hallucinations(translator, originals, [*lines[1:], lines[0]])
 
-    def halfway(genuine: np.ndarray, exchanged: np.ndarray) -> float:
-        return float(np.quantile(genuine, 1 - FLAGGED_SHARE) + np.quantile(exchanged, FLAGGED_SHARE)) / 2
+    def alarm_of(genuine: np.ndarray, exchanged: np.ndarray) -> float:
+        highest, lowest = np.quantile(genuine, 1 - FLAGGED_SHARE), np.quantile(exchanged, FLAGGED_SHARE)
+        return float(max(highest, (highest + lowest) / 2))
 
-    alarms = [halfway(genuine[other_half::2], exchanged[other_half::2]) for other_half in (1, 0)]
-    alarm = round(halfway(genuine, exchanged), 3)
+    alarms = [alarm_of(genuine[other_half::2], exchanged[other_half::2]) for other_half in (1, 0)]
+    alarm = round(alarm_of(genuine, exchanged), 3)
     flagged = _cross_validated_share(np.greater, genuine, alarms)
     caught = {"another sentence's": _cross_validated_share(np.greater, exchanged, alarms)}
-    print(f"alarm of unrelated translations: above {alarm}, flags {flagged:.1%} of own translations, catches {caught}")
+    print(f"alarm of unrelated translations: above {alarm}, flags {flagged:.1%} of genuine ones, catches {caught}")
     return {"score": alarm, "flagged": flagged, "caught": caught}
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from capsule_mt.catalog.entries import is_archive, languages_and_folder, languages_in
 from capsule_mt.files.outputs import read_object
 from capsule_mt.messages import shown
-from capsule_mt.text.languages import LANGUAGES, REGION, TWO_LETTER_CODES, without_region
+from capsule_mt.text.languages import LANGUAGES, REGION, TWO_LETTER_CODES, is_surely_other_language, without_region
 
 # en, eng_Latn, pt-BR, zh-Hant-TW
 LANGUAGE = rf"[A-Za-z]{{2,3}}(?:_[A-Za-z0-9]+)*(?:-(?:{REGION}|[A-Z][a-z]{{3}})(?:-{REGION})?)?"
@@ -126,7 +126,7 @@ def _without_region(code: str) -> str:
 
 
 def pair_of(path: str) -> LanguagePair | None:
-    """Return the pair named by a checkpoint's training recipe, tokenizer, name or vocabulary, in this order."""
+    """Return the pair of a checkpoint's training recipe, tokenizer or vocabulary, or else that of its name."""
     result_file, tokenizer_file = (os.path.join(path, name) for name in ("train_result.json", "tokenizer_config.json"))
     recipe = _field(result_file, read_object(result_file) or {}, "recipe", dict) or {}
     languages = _field(result_file, recipe, "languages", dict) or {}
@@ -139,11 +139,14 @@ def pair_of(path: str) -> LanguagePair | None:
         if source and target:
             return LanguagePair(source, target)
     languages_in_name = languages_in(os.path.basename(os.path.normpath(path)) if os.path.exists(path) else path)
-    if languages_in_name:
-        return LanguagePair(*languages_in_name)
     files = os.listdir(path) if os.path.isdir(path) else ()
     vocabulary = next(filter(None, (re.fullmatch(VOCABULARY, file) for file in files)), None)
-    return vocabulary and LanguagePair(vocabulary["source"], vocabulary["target"])
+    named = languages_in_name and LanguagePair(*languages_in_name)
+    if vocabulary is None:
+        return named
+    pair = LanguagePair(vocabulary["source"], vocabulary["target"])
+    # a name may be more precise: "zh-Hant" rather than "zh"
+    return pair if named is None or any(map(is_surely_other_language, named, pair)) else named
 
 
 def _field(file: str, fields: Mapping[str, Any], name: str, kind: type[dict[str, Any]] | type[str]) -> Any:

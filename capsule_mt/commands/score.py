@@ -63,8 +63,9 @@ def parse_arguments() -> argparse.Namespace:
         nargs="?",
         const="auto",
         choices=METHODS,
-        help="also mark what was left out: attention uses the attention head that `capsule-mt calibrate` chose, "
-        "deletion works with any model; without a value, auto, the first method that the model supports",
+        help="also check coverage: attention uses the attention head that `capsule-mt calibrate` chose, deletion "
+        "works with any model; without a value, auto, the first method that the model supports, which marks words "
+        "only in sentences that raise the alarm; a named method marks all words that seem to be left out",
     )
     parser.add_argument(
         "--adequacy",

@@ -278,12 +278,9 @@ class ModelList:
         for pair, translator in translators.items():
             back = LanguagePair(pair.target, pair.source)
             reverse = translators.get(back)
-            if reverse is None or not isinstance(translator, Scorer) or type(reverse) is not type(translator):
-                continue
-            if reverse is translator:  # its calibration is of one direction
-                continue
-            if translator.calibration.reverse in (None, Path(pairs[back]).name):
-                translator.reverse = reverse  # share it instead of loading it again
+            # a model of both directions has a calibration of one
+            if isinstance(translator, Scorer) and isinstance(reverse, Scorer) and reverse is not translator:
+                translator.reverse = reverse  # whatever its folder is called
         translators |= pivots_of(translators)
         return translators, detector_of({code for pair in pairs for code in pair})
 

@@ -1,4 +1,4 @@
-"""Words that `checks` looks for, by language: numbers, names of signs, negations."""
+"""Words that `checks` looks for, by language: numbers, months, weekdays, names of signs, negations."""
 
 import re
 from typing import NamedTuple
@@ -51,6 +51,52 @@ NUMBER_WORDS: dict[str, dict[str, int]] = {
     }
     for language, numbers in _NUMBER_WORDS.items()
 }
+
+_MONTHS = {
+    "de": "januar januars jänner jänners|februar februars feber|märz|april aprils|mai|juni junis|juli julis|"
+    "august augusts|september septembers|oktober oktobers|november novembers|dezember dezembers",
+    "en": "january january's|february february's|march march's|april april's|may may's|june june's|july july's|"
+    "august august's|september september's|october october's|november november's|december december's",
+    "es": "enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre setiembre|octubre|noviembre|diciembre",
+    "fr": "janvier|février|mars|avril d'avril|mai|juin|juillet|août aout d'août|septembre|octobre d'octobre|"
+    "novembre|décembre",
+    "pt": "janeiro|fevereiro|março|abril|maio|junho|julho|agosto|setembro|outubro|novembro|dezembro",
+}
+# from Monday on; Portuguese names most of them by ordinal numbers: "segunda" is Monday or second
+_WEEKDAYS = {
+    "de": "montag|dienstag|mittwoch|donnerstag|freitag|samstag sonnabend|sonntag",
+    "en": "monday|tuesday|wednesday|thursday|friday|saturday|sunday",
+    "es": "lunes|martes|miércoles|jueves|viernes|sábado sábados|domingo domingos",
+    "fr": "lundi lundis|mardi mardis|mercredi mercredis|jeudi jeudis|vendredi vendredis|samedi samedis|"
+    "dimanche dimanches",
+    "pt": "segunda segundas segunda-feira segundas-feiras|terça terças terça-feira terças-feiras|"
+    "quarta quartas quarta-feira quartas-feiras|quinta quintas quinta-feira quintas-feiras|"
+    "sexta sextas sexta-feira sextas-feiras|sábado sábados|domingo domingos",
+}
+# what a name of a weekday may end in; not "-e" in German, as "Montage" is assembly, too
+_WEEKDAY_ENDINGS = {
+    "de": " s es abend abends morgen morgens mittag mittags nachmittag nachmittags vormittag vormittags nacht nachts",
+    "en": " s 's",
+}
+# English names of months that are verbs, too, unless they have a capital within a sentence
+VERBS = ("march", "may")
+
+
+def _values_of_names(names_by_language: dict[str, str], endings: dict[str, str]) -> dict[str, dict[str, int]]:
+    """Return the value of each name with each ending, from 1, by language."""
+    return {
+        language: {
+            name + ending: value
+            for value, names in enumerate(values.split("|"), start=1)
+            for name in names.split()
+            for ending in endings.get(language, "").split(" ")
+        }
+        for language, values in names_by_language.items()
+    }
+
+
+MONTHS = _values_of_names(_MONTHS, {})
+WEEKDAYS = _values_of_names(_WEEKDAYS, _WEEKDAY_ENDINGS)
 
 # articles that may be the number one, too
 ARTICLES = {

@@ -1,18 +1,28 @@
 """Faults of a translation that rules find without a model, as translation QA tools report them.
 
-Each rule compares a text with its translation: numbers in either language's form, signs, placeholders, tags, URLs, the
-mark at the end, doubled words, text that stays untranslated, brackets, and negation. Rules that need a language are
-silent without it. Thresholds and exceptions were chosen on the even-numbered lines of the human translations in
-docs/coverage.md: of Tatoeba, FLORES and newstest 2014.
+Each rule compares a text with its translation: numbers in either language's form, months, weekdays, signs,
+placeholders, tags, URLs, the mark at the end, doubled words, text that stays untranslated, brackets, and negation.
+Rules that need a language are silent without it. Thresholds and exceptions were chosen on the even-numbered lines of
+the human translations in docs/coverage.md: of Tatoeba, FLORES and newstest 2014.
 """
 
 import re
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
-from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NUMBER_WORDS, SIGN_NAMES
+from capsule_mt.coverage.check_words import (
+    ARTICLES,
+    LARGE_NUMBER,
+    MONTHS,
+    NEGATION,
+    NUMBER_WORDS,
+    SIGN_NAMES,
+    VERBS,
+    WEEKDAYS,
+)
 from capsule_mt.coverage.repetition import doubled_among
 from capsule_mt.coverage.results import Check, CheckKind
 from capsule_mt.text.copying import may_have_non_words
@@ -38,6 +48,7 @@ MAX_SWAP_TEXT, MAX_SWAP_PHRASE = 15, 3
 YEAR = re.compile(r"1\d{3}|20\d\d")
 PARTS_OF_DATE = re.compile(r"[0-9]+[.-][0-9]+[.-][0-9]|(?<=[0-9][.-])[0-9]+[.-][0-9]")  # not of pages "5-7"
 HALF = ("halb", "half")  # German "halb acht" and Dutch "half acht" are half past seven
+NAMES: Mapping[CheckKind, Mapping[str, Mapping[str, int]]] = {"months": MONTHS, "weekdays": WEEKDAYS}
 MAX_INTEGER = 999_999  # more than any number in words, and any year
 ROMAN_NUMERAL = re.compile(r"(?<!\w)(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})(?=[e\u1d49]?\b)")  # also of "XIXe"
 ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
@@ -78,11 +89,15 @@ def checks_of(
     languages = language_code(source_language), language_code(target_language)
     (source_items, source_words), (target_items, target_words) = map(_items_and_words, (source, translation))
     checks = [*_item_checks(source_items, target_items)] if source_items or target_items else []
-    checks += _number_checks(source_words, target_words, languages)
+    numbers = _paired_numbers(source_words, target_words)
+    checks += _number_checks(numbers, source_words, target_words, languages)
     tokens, target_tokens = WORDS.findall(source_words), WORDS.findall(target_words)
-    # not beside digits, which may stand for a number word of the other text
-    if not _numbers(source_words) and not _numbers(target_words):
-        checks += _number_word_checks(tokens, target_tokens, languages)
+    # not beside unpaired digits, which may stand for a number word of the other text
+    if not numbers.missing and not numbers.added:
+        checks += _name_checks("numbers", map(_small_numbers, (tokens, target_tokens), languages))
+    for kind, value_of_name in NAMES.items():
+        lists = [value_of_name.get(language or "", {}) for language in languages]
+        checks += _name_checks(kind, map(_named_values, (tokens, target_tokens), lists))
     checks += _sign_checks(source_words, target_words, languages)
     checks += _end_check(source_words, target_words, languages)
     checks += _doubled_checks(tokens, target_tokens)
@@ -160,22 +175,35 @@ def _number_matches(text: str) -> Iterator[re.Match[str]]:
     return NUMBER.finditer(text)
 
 
-def _number_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
-    """Yield numbers that one side lacks, in digits, words or Roman numerals."""
-    unmatched, indices, target_numbers = [], [], _NumberPool(_numbers(translation), values_of)
+class PairedNumbers(NamedTuple):
+    """The numbers in digits that only one text has; for each other one of the source, its index in the translation."""
+
+    missing: list[str]
+    added: list[str]
+    indices: list[int]
+
+
+def _paired_numbers(source: str, translation: str) -> PairedNumbers:
+    missing, indices, target_numbers = [], [], _NumberPool(_numbers(translation), values_of)
     for number in _numbers(source):
         index = target_numbers.first(values_of(number))
         if index is None:
-            unmatched.append(number)
+            missing.append(number)
         else:
             target_numbers.remove(index)
             indices.append(index)
-    remaining = target_numbers.remaining()
-    if not unmatched and not remaining:
-        yield from _swap_checks(source, translation, languages, indices)
+    return PairedNumbers(missing, target_numbers.remaining(), indices)
+
+
+def _number_checks(
+    numbers: PairedNumbers, source: str, translation: str, languages: tuple[str | None, str | None]
+) -> Iterator[Check]:
+    """Yield numbers that one side lacks, in digits, words or Roman numerals."""
+    if not numbers.missing and not numbers.added:
+        yield from _swap_checks(source, translation, languages, numbers.indices)
         return
     # once in each direction: a word of the other language may stand for a number of either text
-    missing, added = _unexplained(unmatched, remaining, source, translation, languages)
+    missing, added = _unexplained(numbers.missing, numbers.added, source, translation, languages)
     added, missing = _unexplained(added, missing, translation, source, languages[::-1])
     for number in _joined(missing, source):
         yield Check("numbers", number, "")
@@ -314,18 +342,32 @@ def _values_in_words(text: str, language: str | None) -> Counter[int]:
     return values
 
 
-def _number_word_checks(
-    source: Sequence[str], translation: Sequence[str], languages: tuple[str | None, str | None]
-) -> Iterator[Check]:
-    """Yield number words that one side lacks, where each side has one: "two" and "três".
+def _name_checks(kind: CheckKind, names_by_side: Iterable[Mapping[int, str]]) -> Iterator[Check]:
+    """Yield names that change: the value of a name on either side is not named on the other, as "two" and "três".
 
-    If only one side has one, the other may have a paraphrase, such as "both".
+    If only one side has such a name, the other may have a paraphrase, such as "both" or "at the end of the year".
     """
-    words, target_words = map(_small_numbers, (source, translation), languages)
-    missing, added = words.keys() - target_words.keys(), target_words.keys() - words.keys()
+    names, target_names = names_by_side
+    missing, added = names.keys() - target_names.keys(), target_names.keys() - names.keys()
     if missing and added:
-        yield from (Check("numbers", words[value], "") for value in words if value in missing)
-        yield from (Check("numbers", "", target_words[value]) for value in target_words if value in added)
+        yield from (Check(kind, names[value], "") for value in names if value in missing)
+        yield from (Check(kind, "", target_names[value]) for value in target_names if value in added)
+
+
+def _named_values(words: Sequence[str], value_of_name: Mapping[str, int]) -> dict[int, str]:
+    """Return the first name of each month or weekday in a text."""
+    names = dict[int, str]()
+    for previous, word, following in zip(["", *words], words, [*words[1:], ""], strict=False):
+        value = value_of_name.get(word.casefold())
+        if value is not None and (word.casefold() not in VERBS or _is_month(previous, word, following)):
+            names.setdefault(value, word)
+    return names
+
+
+def _is_month(previous: str, word: str, following: str) -> bool:
+    """Return whether "May" or "March" isn't a verb: it has a capital within its sentence, or before a number."""
+    is_within = previous == "," or previous[:1].isalnum()
+    return word[0].isupper() and (is_within or following[:1].isdecimal())
 
 
 def _small_numbers(words: Sequence[str], language: str | None) -> dict[int, str]:

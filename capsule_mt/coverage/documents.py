@@ -21,6 +21,7 @@ def coverage_of(
     written: Sequence[str],
     threshold: float | None = None,
     method: CoveredBy | None = None,
+    marks_single_words: bool = True,
 ) -> Coverage:
     """Join the coverages of a text's pieces.
 
@@ -30,16 +31,18 @@ def coverage_of(
         written: the model's output for each piece, before anything was put back; `PieceSupport` refers to it.
         threshold: the score below which a sentence is an alarm.
         method: what marked the words.
+        marks_single_words: whether words are also marked in sentences that do not raise the alarm.
     """
     parts, weights = [], []
     rows = zip(document.pieces, pieces, translations, written, strict=True)
     for piece, coverage, (translation, offset), output in rows:
         words, weight, text = [], 0, document.text
+        shows_marks = marks_single_words or (threshold is not None and coverage.score < threshold)
         for word, covered, marked in zip(piece.words, coverage.covered, coverage.marked, strict=True):
             is_marked = marked and not word.is_mark
             weight += is_marked or not (word.is_mark or word.is_optional or word.is_function)
             start, end = word.span
-            words.append(Word(text[start:end], start, end, covered, is_marked))
+            words.append(Word(text[start:end], start, end, covered, is_marked and shows_marks))
         part = Coverage(
             coverage.score,
             tuple(words),
@@ -48,6 +51,8 @@ def coverage_of(
         )
         if coverage.support is not None:
             target_words = tuple(_target_words(coverage.support, output, translation, offset))
+            if not shows_marks:
+                target_words = tuple(replace(word, marked=False) for word in target_words)
             sentences = (replace(part.sentences[0], is_unrelated=coverage.support.is_unrelated),)
             part = replace(part, support=coverage.support.score, target_words=target_words, sentences=sentences)
         parts.append(part)

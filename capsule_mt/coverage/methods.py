@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
-from capsule_mt.coverage.names import METHODS, REMOVED, CoveredBy, Marks, head_of
+from capsule_mt.coverage.names import DEFAULT_MARKS, METHODS, REMOVED, CoveredBy, Marks, head_of
 from capsule_mt.coverage.supported import DOUBT_THRESHOLDS, attended_words, support_doubts, support_share
 from capsule_mt.coverage.unrelated import hallucinations, raises_alarm
 from capsule_mt.coverage.verified import (
@@ -29,6 +29,7 @@ from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import NO_LISTS, WORDS, SourceWord, WordLists, is_mark
 
+MIN_PRECISION = 0.5  # of marks, for them to be a default
 CALIBRATED_THRESHOLD = 0.5  # for older calibrations, which do not store one
 MIN_COPIED_LETTERS = 4  # shorter words often belong to both languages
 # without a calibration, a word below these is left out
@@ -111,10 +112,22 @@ class Calibration:
         """The name of the reverse model that the marks were fitted with."""
         return self.methods.get("verified", {}).get("reverse")
 
-    def alarm(self, method: CoveredBy) -> float | None:
-        """The score below which a sentence has probably lost something."""
-        alarm = self.methods.get(method, {}).get("alarm")
+    def alarm(self, method: CoveredBy, *, is_given: bool = False) -> float | None:
+        """The score below which a sentence has perhaps lost something.
+
+        is_given: of a given translation. People translate more freely than the model, so these have an alarm of their
+        own; older calibrations lack it.
+        """
+        curves = self.methods.get(method, {})
+        alarm = curves.get("human_alarm" if is_given and "human_alarm" in curves else "alarm")
         return None if alarm is None else float(alarm["score"])
+
+    @property
+    def marks_single_words(self) -> bool:
+        """Whether words outside alarmed sentences are marked by default: not if readers found most marks wrong."""
+        verified = self.methods.get("verified", {})
+        counts = verified.get("marks", {}).get(DEFAULT_MARKS) if verified.get("labels") == "by hand" else None
+        return counts is None or counts["precision"] >= MIN_PRECISION
 
     @property
     def unrelated_alarm(self) -> float | None:

@@ -18,10 +18,13 @@ class CoverageOptions:
         marks: the words that "verified" marks: only those "sure" to be left out, the "likely" ones (the default), or
             "all" that may be. `Translator.precision` is the share of marks that a reader, a language model, confirmed,
             if one checked them. Other methods have one set of unverified marks, and ignore this option with a warning.
+            By default, a given translation has marks only in sentences that raise the alarm, unless `method` is named:
+            most other marks of free translations are wrong. So have the model's own ones, if a reader found fewer
+            than half of its marks right.
         support: also find the words of the translation that the source does not support. Needs a `reverse`, and a
             forced pass of both models for each sentence.
-        threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one. 0
-            never warns.
+        threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one,
+            which is another one for given translations. 0 never warns.
         retry_beams: translate those sentences again with this many beams, rescored by `weight` (5 by default), and
             keep the translation that leaves out less. Sentences in which rules find a changed number or a doubled
             phrase are translated again, too: the translation with the fewest such faults is kept.

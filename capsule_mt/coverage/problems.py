@@ -4,7 +4,7 @@ The page has the same list in JavaScript (serve/page/marks.js); tests/vectors/pr
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 Side = Literal["source", "target"]
@@ -12,6 +12,8 @@ Values = Mapping[str, Any]
 # kinds of checks whose messages have the same form
 NOUNS = {
     "numbers": "number",
+    "months": "month",
+    "weekdays": "weekday",
     "signs": "sign",
     "placeholders": "placeholder",
     "tags": "tag",
@@ -19,7 +21,7 @@ NOUNS = {
     "brackets": "pair of brackets",
     "negation": "negation",
 }
-UNRELATED = "Probably a translation of another text."
+UNRELATED = "Perhaps a translation of another text"
 EMPTY = "The translation is empty."
 BETWEEN_WORDS = r"[\W_]+"
 HAS_LETTER = re.compile(r"[^\W_]")
@@ -58,8 +60,6 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
             and `has_other_placeholders`.
     """
     problems = [Problem("fault", EMPTY)] if source.strip() and not translation.strip() else []
-    if record.get("is_unrelated"):
-        problems.append(Problem("doubt", UNRELATED))
     if "language" in record:
         problems.append(Problem("doubt", f"The text seems to be in another language: {record['language']}"))
     if "unknown" in record:
@@ -70,11 +70,13 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
     checks = () if coverage is None else coverage.get("checks", ())
     if record.get("has_other_placeholders") and not any(check["kind"] == "placeholders" for check in checks):
         problems.append(Problem("fault", "The placeholders are others, or in another order."))
-    return problems
+    if record.get("is_unrelated"):
+        problems.append(Problem("doubt", f"{UNRELATED}."))
+    return sorted(problems, key=lambda problem: problem.level == "doubt")
 
 
 def problems_of(coverage: Values, source: str, translation: str) -> list[Problem]:
-    """Return what a coverage finds: unrelated sentences, faults, what is probable, then what is possible.
+    """Return what a coverage finds: faults, then doubts: alarms, single words, and last of all unrelated sentences.
 
     Args:
         coverage: the record of a coverage (`capsule_mt.files.lines.coverage_record`).
@@ -91,14 +93,10 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
     ]
     unverified = "" if coverage.get("method", "verified") == "verified" else ", unverified"
 
-    def left_out(words: str, span: Span) -> str:
-        certainty = "Probably" if any(_is_in(span, alarm) for alarm in alarms) else "Perhaps"
-        return f"{certainty} left out{unverified}: {words}"
-
-    omissions = [*_problems_of_words(coverage["words"], source, "source", left_out)]
-    inventions = _problems_of_words(
-        coverage.get("target_words", ()), translation, "target", lambda words, _: f"Perhaps made up: {words}"
-    )
+    omissions = [*_problems_of_words(coverage["words"], source, "source", f"Perhaps left out{unverified}")]
+    # those that an alarm confirms come first
+    omissions.sort(key=lambda omission: not any(_begins_in(omission.spans[0], alarm) for alarm in alarms))
+    inventions = _problems_of_words(coverage.get("target_words", ()), translation, "target", "Perhaps made up")
     fault_spans = [span for fault in faults for span in fault.spans]
     doubts = [
         doubt for doubt in (*omissions, *inventions) if not any(_is_in(doubt.spans[0], span) for span in fault_spans)
@@ -106,18 +104,16 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
     # an alarm that a problem within its sentence explains is not repeated
     explained = [*fault_spans, *(span for omission in omissions for span in omission.spans)]
     incomplete = [
-        Problem("doubt", f"Probably incomplete: {source[alarm.start : alarm.end]}")
+        Problem("doubt", f"Perhaps incomplete: {source[alarm.start : alarm.end]}")
         for alarm in alarms
         if not any(_is_in(span, alarm) for span in explained)
     ]
     unrelated = [
-        Problem("doubt", f"Probably a translation of another text: {source[sentence['start'] : sentence['end']]}")
+        Problem("doubt", f"{UNRELATED}: {source[sentence['start'] : sentence['end']]}")
         for sentence in coverage["sentences"]
         if sentence.get("is_unrelated")
     ]
-    probable = [doubt for doubt in doubts if doubt.message.startswith("Probably")]
-    possible = [doubt for doubt in doubts if not doubt.message.startswith("Probably")]
-    return [*unrelated, *faults, *incomplete, *probable, *possible]
+    return [*faults, *incomplete, *doubts, *unrelated]
 
 
 def _problem_of_check(check: Values, source: str, translation: str) -> Problem:
@@ -160,13 +156,8 @@ def _span_of(side: Side, text: str, words: str, is_last: bool = False) -> Span |
     return [None, *spans][-1] if is_last else next(spans, None)
 
 
-def _problems_of_words(
-    words: Sequence[Values], text: str, side: Side, describe: Callable[[str, Span], str]
-) -> Iterator[Problem]:
-    """Yield runs of marked words. Neither punctuation nor words that are probably left out, too, end a run.
-
-    describe: the message for the text of a run; its span is that of the first word.
-    """
+def _problems_of_words(words: Sequence[Values], text: str, side: Side, message: str) -> Iterator[Problem]:
+    """Yield runs of marked words. Neither punctuation nor words that are probably left out, too, end a run."""
     runs: list[list[Values]] = [[]]
     for word in words:
         if not HAS_LETTER.search(text, word["start"], word["end"]):
@@ -177,8 +168,11 @@ def _problems_of_words(
             runs.append([])
     for run in filter(None, runs):
         start, end = run[0]["start"], run[-1]["end"]
-        message = describe(text[start:end], Span(side, start, run[0]["end"]))
-        yield Problem("doubt", message, (Span(side, start, end),))
+        yield Problem("doubt", f"{message}: {text[start:end]}", (Span(side, start, end),))
+
+
+def _begins_in(inner: Span, outer: Span) -> bool:
+    return inner.side == outer.side and outer.start <= inner.start < outer.end
 
 
 def _is_in(inner: Span, outer: Span) -> bool:

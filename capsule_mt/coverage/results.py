@@ -40,7 +40,7 @@ class TargetWord:
 class SentenceCoverage:
     """The coverage of the characters `start` to `end` of the text.
 
-    `is_unrelated` tells whether the translation is probably of another text. It is `None` unless `CoverageOptions` ask
+    `is_unrelated` tells whether the translation is perhaps of another text. It is `None` unless `CoverageOptions` ask
     for `support`, words are verified, and the calibration has that alarm.
     """
 
@@ -57,7 +57,7 @@ class Adequacy:
     `omission` measures missing content: the share of words that is not covered and, with double weight, the share of
     its expected length that it lacks. `hallucination` measures unrelated content: the share of the information in each
     text that the other text does not predict, over both directions. `is_unrelated` tells whether that raises the alarm
-    of the model's calibration: the translation is probably of another text. It is `None` without such an alarm.
+    of the model's calibration: the translation is perhaps of another text. It is `None` without such an alarm.
     """
 
     omission: float
@@ -67,6 +67,8 @@ class Adequacy:
 
 CheckKind = Literal[
     "numbers",
+    "months",
+    "weekdays",
     "signs",
     "placeholders",
     "tags",

@@ -53,6 +53,6 @@ def without_access_key(text: str) -> str:
 
 
 def raises_alarm(hallucination: float, alarm: float, text: str, translation: str) -> bool:
-    """Whether a translation is probably of another text: for short texts, only halfway between the alarm and 1."""
+    """Whether a translation is perhaps of another text: for short texts, only halfway between the alarm and 1."""
     is_short = max(len(text.strip()), len(translation.strip())) <= SHORT_TEXT
     return hallucination > ((1 + alarm) / 2 if is_short else alarm)

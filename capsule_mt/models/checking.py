@@ -122,6 +122,7 @@ FITTED = METHOD.extended({}, required=("words", "sentences"))
 MARKS_READ = Schema({"marks": COUNT, "precision": SHARE, "recall": SHARE}, required=("marks", "precision", "recall"))
 VERIFIED = METHOD.extended(
     {
+        "human_alarm": ALARM,  # of given translations
         "unrelated": ALARM,
         "reverse": Rule(lambda value: isinstance(value, str), "the name of a model"),
         "shortness": Rule(lambda value: _is_number(value, 0.0, 100.0), "from 0 to 100"),

@@ -265,7 +265,7 @@ def _language_record(detected: Detected) -> dict[str, Any]:
 
 
 def _page_settings(answers: Answers) -> dict[str, Any]:
-    """Return the settings of LibreTranslate's page, and `maxBeams` and `verified` for ours."""
+    """Return the settings of LibreTranslate's page, and `maxBeams`, `verified` and `precision` for ours."""
     batchers, limits = answers.batchers, answers.limits
     source, target = next(iter(batchers))
     names = {AUTO: "Auto Detect", **{record["code"]: record["name"] for record in describe_languages(batchers)}}
@@ -283,5 +283,10 @@ def _page_settings(answers: Answers) -> dict[str, Any]:
         "maxBeams": limits.max_beams,
         "suggestions": False,
         "supportedFilesFormat": list(FILE_SUFFIXES),
+        "precision": {
+            str(pair): batcher.translator.precision
+            for pair, batcher in batchers.items()
+            if batcher.translator.precision is not None
+        },
         "verified": [str(pair) for pair, batcher in batchers.items() if batcher.translator.verifies_marks],
     }

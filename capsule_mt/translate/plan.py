@@ -28,6 +28,7 @@ class CoveragePlan(NamedTuple):
     threshold: the score below which a sentence is an alarm.
     readings: what a search or a forced pass reads for the method.
     verifier: the reverse model, if the method or `support` needs it; it is loaded.
+    marks_single_words: whether words are also marked in sentences that do not raise the alarm.
     """
 
     options: "CoverageOptions"
@@ -36,6 +37,12 @@ class CoveragePlan(NamedTuple):
     readings: Readings | None
     calibration: "Calibration"
     verifier: "Verifier | None"
+    marks_single_words: bool = True
+
+    @property
+    def alarm_and_marks(self) -> "tuple[float | None, CoveredBy, bool]":
+        """What `coverage_of` needs to know."""
+        return self.threshold, self.method, self.marks_single_words
 
 
 class Plan(NamedTuple):

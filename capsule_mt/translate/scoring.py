@@ -317,7 +317,7 @@ class Scorer:
                 parts = [(translation, 0)] * len(hypotheses)
                 outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
                 coverages = [hypothesis.covered for hypothesis in hypotheses]
-                text_coverage = coverage_of(document, coverages, parts, outputs, plan.threshold, plan.coverage.method)
+                text_coverage = coverage_of(document, coverages, parts, outputs, *plan.coverage.alarm_and_marks)
                 text_coverage = with_checks(text_coverage, document.with_blank_languages, translation, plan.languages)
             segments = () if pair is None else (segment_of(*pair, plan),)
             score = hypotheses[0].score if hypotheses else None
@@ -594,7 +594,7 @@ class Scorer:
                 f'`marks="{coverage.marks}"` chooses among marks that a reverse model has verified. '
                 f'Those of {model.name} are unverified, by `method="{method}"`: {self._way_to_verify()}.'
             )
-        threshold = calibration.alarm(method) if coverage.threshold is None else coverage.threshold
+        threshold = calibration.alarm(method, is_given=is_forced) if coverage.threshold is None else coverage.threshold
         if coverage.retry_beams is not None and threshold is None:
             raise ValueError(
                 f"`retry_beams` ({coverage.retry_beams}) needs a `threshold`: the calibration of {model.name} has no "
@@ -606,7 +606,9 @@ class Scorer:
             decode = self._tokenizer(options).decode
             verifier = Verifier(*self._directed(reverse, options), decode, marks, coverage.support, shortlist)
         readings = readings_of(method, calibration)
-        return CoveragePlan(coverage, method, threshold, readings, calibration, verifier)
+        is_asked = coverage.marks is not None or coverage.method != "auto"
+        marks_single_words = is_asked or (not is_forced and calibration.marks_single_words)
+        return CoveragePlan(coverage, method, threshold, readings, calibration, verifier, marks_single_words)
 
     def _way_to_verify(self) -> str:
         """Return what gives this model verified marks, or why nothing does."""

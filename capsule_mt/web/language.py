@@ -47,7 +47,7 @@ CASING = (
 )
 CHECKS = (
     *("KEPT_KINDS", "HALF", "MAX_SMALL_NUMBER", "MAX_INTEGER", "ROMAN_VALUES", "MIN_UNTRANSLATED", "MIN_DOUBLED"),
-    *("MAX_SWAP_TEXT", "MAX_SWAP_PHRASE"),
+    *("MAX_SWAP_TEXT", "MAX_SWAP_PHRASE", "VERBS"),
 )
 # The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
 # Python would take 10 kB of a page
@@ -305,6 +305,7 @@ def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:
     negations = [check_words.NEGATION.get(code) for code in codes]
     return {
         "numbers": [check_words.NUMBER_WORDS.get(code, {}) for code in codes],
+        "names": {kind: [names.get(code, {}) for code in codes] for kind, names in checks.NAMES.items()},
         "articles": [sorted(check_words.ARTICLES.get(code, ())) for code in codes],
         "large_number": javascript_pattern(check_words.LARGE_NUMBER.pattern),
         "sign_names": check_words.SIGN_NAMES,

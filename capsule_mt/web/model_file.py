@@ -233,6 +233,7 @@ def _coverage(model: LoadedModel) -> dict[str, Any] | None:
         **calibration.methods["attention"],
         "threshold": calibration.methods["attention"].get("threshold", CALIBRATED_THRESHOLD),
         "alarm": calibration.alarm("attention"),
+        "marks_single_words": calibration.marks_single_words,
         "optional_words": sorted(calibration.lists.optional),
         "function_words": sorted(calibration.lists.function),
         "optional_targets": sorted(calibration.support.get("optional_words", ())),

@@ -116,7 +116,7 @@ def test_it_needs_no_other_package(word_for_word, tmp_path):
         left_out = [problem["message"] for problem in record["problems"] if "left out" in problem["message"]]
         assert bool(left_out) == bool(one.coverage.untranslated)
     pairs = "".join(f"{line}\t{one.text}\n" for line, one in zip(LINES, expected, strict=True))
-    printed, _ = alone("score", word_for_word, "--coverage", "--batch-tokens", 1, text=pairs)
+    printed, _ = alone("score", word_for_word, "--coverage", "deletion", "--batch-tokens", 1, text=pairs)
     for line, one in zip(printed, expected, strict=True):
         _, mean, tokens, covered, messages, *texts = line.split("\t")
         assert float(mean) == pytest.approx(one.score, abs=1e-3)
@@ -924,16 +924,18 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
     assert [row[:3] for row in covered] == rows
     assert {len(row) for row in covered} == {7}
     assert [row[5] for row in covered] == SOURCES
+    assert {row[4] for row in covered} == {""}  # single words are listed only if a method is named
+    _, covered, _ = run_score(*FILES, "--coverage", "deletion")
     with pytest.raises(SystemExit):
         run_score("--output", "scores.html")
-    run_score(*FILES, "--coverage", "--output", "scores.html")
+    run_score(*FILES, "--coverage", "deletion", "--output", "scores.html")
     assert (tmp_path / "scores.html").read_text().count("<tr><td>") == sum(row[4] != "" for row in covered) > 0
     flagged = sum(row[4] != "" for row in covered)
     assert (
         f", target, model {word_for_word}: 6 pairs, {flagged} to check, 0 failed</p>"
         in (tmp_path / "scores.html").read_text()
     )
-    _, _, complaints = run_score(*FILES, "--coverage", "--output", "scores.tsv")
+    _, _, complaints = run_score(*FILES, "--coverage", "deletion", "--output", "scores.tsv")
     assert complaints == f"6 pairs, {flagged} to check: see scores.tsv\n"
     assert run_score(*FILES, "--output", "plain.tsv")[2] == "6 pairs: see plain.tsv\n"
     assert lines_of(tmp_path / "scores.tsv")[1].split("\t")[:5] == [

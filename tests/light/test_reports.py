@@ -42,12 +42,15 @@ MESSAGES = ["The number 1.250 is missing in the translation.", "Perhaps left out
 
 
 def test_what_is_known_about_a_text_is_in_the_list():
-    second = record_of(False, has_other_placeholders=True, language="fr", unknown=0.25, is_unrelated=True)
+    """What is certain comes first, and the least certain alarm last."""
+    second = record_of(has_other_placeholders=True, language="fr", unknown=0.25, is_unrelated=True)
+    second["coverage"]["checks"] = []
     assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, second)] == [
-        "Probably a translation of another text.",
-        "The text seems to be in another language: fr",
         "The model cannot read 25% of the text.",
         "The placeholders are others, or in another order.",
+        "The text seems to be in another language: fr",
+        "Perhaps left out, unverified: Stuhl",
+        "Perhaps a translation of another text.",
     ]
     assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, record_of())] == MESSAGES
     lost = record_of(has_other_placeholders=True)
@@ -119,7 +122,7 @@ def test_a_page_has_only_what_is_to_be_checked_with_its_marks():
 def test_marks_that_overlap_are_the_more_certain_one():
     case = vectors("problems")["cases"][14]
     row = Row(1, case["source"], case["translation"], {"coverage": case["coverage"]}, [], {})
-    assert [message for _, message, _ in case["problems"]][1] == "Probably left out: 5 Tage"
+    assert [message for _, message, _ in case["problems"]][1] == "Perhaps left out: 5 Tage"
     (line,) = report_lines("html", row)
     assert line.count("<mark") == 2
     assert '<mark class="fault">5</mark> Tage' in line

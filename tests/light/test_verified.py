@@ -36,6 +36,7 @@ WORDS = [
     SourceWord(span, [index], is_mark=False, is_unknown=False, model_span=span) for index, span in enumerate(SPANS)
 ]
 PIECE = Piece(Span(0, 13), [5, 6, 7, 1], WORDS, text="one two three")
+ALARM = {"score": 0.5, "flagged": 0.01, "caught": {}}
 CANDIDATE = Candidate(PIECE, "eins", [8, 1], [0.9, 0.1, 0.4], [True] * 3)
 
 
@@ -170,9 +171,63 @@ def test_the_released_pair(pair):
     assert short.score < 0.8 < complete.score
 
 
+def test_a_given_translation_has_an_alarm_of_its_own(pair):
+    """People translate more freely than the model, so the alarm of its own translations would cry wolf."""
+    calibration = pair.loaded.calibration
+    alarms = {"alarm": {"score": 0.9}, "human_alarm": {"score": 0.4}}
+    own_alone = {name: value for name, value in calibration["verified"].items() if name != "human_alarm"}
+    translate = Translator(pair.loaded, reverse=pair.reverse)
+    for verified, alarm in ((calibration["verified"] | alarms, 0.4), (own_alone | {"alarm": {"score": 0.9}}, 0.9)):
+        alarms = {name: ALARM | value for name, value in verified.items() if name.endswith("alarm")}
+        translate.set_calibration(calibration | {"verified": verified | alarms})
+        assert translate(SOURCE, coverage=CoverageOptions()).coverage.threshold == 0.9
+        assert translate.cover([SOURCE], [SHORT])[0].threshold == alarm
+        assert translate.cover([SOURCE], [SHORT], coverage=CoverageOptions(threshold=0.7))[0].threshold == 0.7
+
+
+def test_single_words_of_a_given_translation_are_marked_only_if_that_is_requested(pair):
+    lost = "The children are playing today in their garden."
+
+    def marked(translations, **options):
+        coverages = pair.cover([SOURCE] * len(translations), translations, coverage=CoverageOptions(**options))
+        return [[word.text for word in coverage.untranslated] for coverage in coverages]
+
+    alarmed = ["Garten", "ihrer", "Großmutter"]
+    assert marked([lost, "The children are playing."]) == [[], alarmed]  # the latter raises the alarm
+    assert marked([lost], threshold=0.9) == [["Großmutter"]]
+    for options in ({"marks": "likely"}, {"method": "verified"}):
+        assert marked([lost], **options) == [["Großmutter"]]
+    (silent,), (marking,) = (
+        pair.cover([SOURCE], [lost], coverage=options) for options in (None, CoverageOptions(marks="likely"))
+    )
+    assert silent.score == marking.score
+
+
+def test_marks_that_readers_mostly_found_wrong_are_off_by_default():
+    counts = {"marks": 16, "precision": 0.19, "recall": 0.5}
+    calibration = {"attention": {"head": [0, 0]}, "verified": {"labels": "by hand", "marks": {"likely": counts}}}
+    translate = translator(Echo(lost=1), words := WordTokenizer(), calibration=calibration)
+    translate.reverse = translator(Echo(), words)
+
+    def marked(**options):
+        return [
+            word.text for word in translate("one two three", coverage=CoverageOptions(**options)).coverage.untranslated
+        ]
+
+    assert translate.precision == {"likely": 0.19}
+    assert marked() == []
+    assert marked(threshold=1) == marked(marks="all") == ["three"]
+    counts["precision"] = 0.5
+    translate.set_calibration(dict(calibration))
+    assert marked() == ["three"]
+
+
 def test_words_that_were_made_up(pair):
     made_up = "The children are playing today in their grandmother's old castle garden."
-    (coverage,) = pair.cover([SOURCE], [made_up], coverage=CoverageOptions(support=True))
+    (silent,) = pair.cover([SOURCE], [made_up], coverage=CoverageOptions(support=True))
+    assert not silent.unsupported
+    (coverage,) = pair.cover([SOURCE], [made_up], coverage=CoverageOptions(support=True, marks="likely"))
+    assert silent.support == coverage.support
     assert {"old", "castle"} <= {word.text for word in coverage.unsupported}
     assert not {"children", "playing", "grandmother", "garden"} & {word.text for word in coverage.unsupported}
     assert [made_up[word.start : word.end] for word in coverage.target_words] == [
@@ -306,7 +361,7 @@ def test_support_raises_the_alarm_of_unrelated_translations(pair):
     record = coverage_record(coverages[2])
     assert record["sentences"][0]["is_unrelated"]
     assert (
-        problems_of(record, SOURCE, translations[2])[0].message == f"Probably a translation of another text: {SOURCE}"
+        problems_of(record, SOURCE, translations[2])[-1].message == f"Perhaps a translation of another text: {SOURCE}"
     )
     for options in (CoverageOptions(), CoverageOptions(method="attention", support=True)):
         assert pair.cover([SOURCE], [COMPLETE], coverage=options)[0].sentences[0].is_unrelated is None

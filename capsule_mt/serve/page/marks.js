@@ -6,8 +6,8 @@ const IS_WORD = /[\p{L}\p{N}]/u;
 // a word as Python's `str.split` cuts it, which alignments count
 const WORD = /[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
 const CHECKED = {
-  numbers: "number", signs: "sign", placeholders: "placeholder", tags: "tag", urls: "address", brackets: "pair of brackets",
-  negation: "negation",
+  numbers: "number", months: "month", weekdays: "weekday", signs: "sign", placeholders: "placeholder", tags: "tag", urls: "address",
+  brackets: "pair of brackets", negation: "negation",
 };
 const MIN_COVERED = 0.5; // a word below it, such as an article, is shown with the marked words around it
 const percent = (share) => `${Math.round(100 * share)} %`;
@@ -50,7 +50,7 @@ function problemOfCheck({ kind, missing, added }, source, target) {
 }
 
 /** Return runs of marked words as problems: neighbours are one problem, with words between that are probably left out, too. */
-function problemsOfWords(words, text, side, describe) {
+function problemsOfWords(words, text, side, message) {
   const problems = [];
   let last = null; // the problem of the word before
   for (const word of words.filter(({ start, end }) => IS_WORD.test(text.slice(start, end)))) {
@@ -61,7 +61,7 @@ function problemsOfWords(words, text, side, describe) {
     if (last === null) problems.push((last = { level: "doubt", words: [], spans: [{ side, start: word.start }] }));
     last.words.push(word);
     last.spans[0].end = word.end;
-    last.message = describe(text.slice(last.spans[0].start, word.end), last.words);
+    last.message = `${message}: ${text.slice(last.spans[0].start, word.end)}`;
   }
   return problems;
 }
@@ -75,20 +75,20 @@ function problemsOf(coverage, source, target) {
   const alarms = coverage.sentences.filter((sentence) => sentence.below_threshold);
   const unverified = (coverage.method ?? "verified") === "verified" ? "" : ", unverified";
   const isIn = ({ start, end }, span) => span.start <= start && end <= span.end;
-  const leftOut = problemsOfWords(coverage.words, source, "source", (text, words) =>
-    `${alarms.some((alarm) => isIn(words[0], alarm)) ? "Probably" : "Perhaps"} left out${unverified}: ${text}`);
-  const madeUp = problemsOfWords(coverage.target_words ?? [], target, "target", (text) => `Perhaps made up: ${text}`);
+  const isConfirmed = ({ words: [first] }) => alarms.some((alarm) => isIn(first, alarm));
+  const runs = problemsOfWords(coverage.words, source, "source", `Perhaps left out${unverified}`);
+  const leftOut = [...runs.filter(isConfirmed), ...runs.filter((run) => !isConfirmed(run))]; // those that an alarm confirms come first
+  const madeUp = problemsOfWords(coverage.target_words ?? [], target, "target", "Perhaps made up");
   const doubts = [...leftOut, ...madeUp].filter(
     ({ spans: [span] }) => !faults.some((fault) => fault.spans.some((faultSpan) => faultSpan.side === span.side && isIn(span, faultSpan))),
   );
   const silentAlarms = alarms.filter((alarm) => ![...faults, ...leftOut].some(
     ({ spans }) => spans.some((span) => span.side === "source" && isIn(span, alarm))));
   const incomplete = silentAlarms.map(({ start, end }) => (
-    { level: "doubt", message: `Probably incomplete: ${source.slice(start, end)}`, spans: [], shown: { side: "source", start, end } }));
+    { level: "doubt", message: `Perhaps incomplete: ${source.slice(start, end)}`, spans: [], shown: { side: "source", start, end } }));
   const unrelated = coverage.sentences.filter((sentence) => sentence.is_unrelated).map(({ start, end }) => (
-    { level: "doubt", message: `Probably a translation of another text: ${source.slice(start, end)}`, spans: [], shown: { side: "source", start, end } }));
-  const isProbable = ({ message }) => message.startsWith("Probably");
-  return [...unrelated, ...faults, ...incomplete, ...doubts.filter(isProbable), ...doubts.filter((doubt) => !isProbable(doubt))];
+    { level: "doubt", message: `Perhaps a translation of another text: ${source.slice(start, end)}`, spans: [], shown: { side: "source", start, end } }));
+  return [...faults, ...incomplete, ...doubts, ...unrelated];
 }
 
 // ---- the two texts

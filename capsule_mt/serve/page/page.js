@@ -8,6 +8,7 @@ const buttons = ["translate", "upload", "check", "again", "swap", "clear"].map($
 const texts = new MarkedTexts();
 let languages = [];
 let settings = {};
+const choices = [...$("marks").options].map((option) => ({ option, label: option.textContent }));
 let detected = null; // the language of the text, if the page has asked for it
 let repeatLatest = null; // shows the translation again, for another choice of marks
 
@@ -51,7 +52,7 @@ function requiredText(id, description) {
 // ---- translating and checking
 async function translate(beams) {
   const q = requiredText("source", "a text");
-  const fields = { q, source: $("from").value, target: $("to").value, coverage: true, alignment: true, marks: $("marks").value };
+  const fields = { q, source: $("from").value, target: $("to").value, coverage: true, alignment: true, ...chosenMarks() };
   const answer = await call("translate", { ...fields, ...(beams && { num_beams: beams }) });
   const previous = $("target").value;
   $("target").value = answer.translatedText;
@@ -68,17 +69,29 @@ async function check() {
   const q = requiredText("source", "a text");
   const translation = requiredText("target", "a translation");
   if ($("from").value === AUTO) showDetected((await call("detect", { q }))[0].language);
-  const { coverage } = await call("cover", { q, translation, marks: $("marks").value, source: sourceCode(), target: $("to").value });
+  const { coverage } = await call("cover", { q, translation, ...chosenMarks(), source: sourceCode(), target: $("to").value });
   const isOutdated = $("source").value !== q || $("target").value !== translation;
   const message = showMarks(isOutdated ? null : coverage, null);
   $("again").hidden = true;
   return `Checked. ${message}`;
 }
 
+/** Return the choice of marks as a field of a request; without one, single words of a given translation are not marked. */
+function chosenMarks() {
+  const marks = $("marks").value;
+  return marks && { marks };
+}
+
 /** Mark the problems of a translation in both texts and list them; return a message with their number. */
 function showMarks(coverage, pairs) {
   const numProblems = texts.show(coverage, pairs ?? []);
-  $("choice").hidden = !settings.verified?.includes(`${sourceCode()}-${$("to").value}`);
+  const pair = `${sourceCode()}-${$("to").value}`;
+  $("choice").hidden = !settings.verified?.includes(pair);
+  for (const { option, label } of choices) {
+    const share = settings.precision?.[pair]?.[option.value];
+    option.textContent = share === undefined ? label : `${label} (a reader found ${percent(share)} right)`;
+  }
+  if (coverage && !$("choice").hidden) $("problems").hidden = false; // to choose more marks where nothing is listed
   showTexts();
   if (!coverage) return "";
   if (numProblems === 0) return "No problems found.";

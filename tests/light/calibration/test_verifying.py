@@ -70,6 +70,18 @@ def test_an_alarm_of_unrelated_translations_flags_few_related_ones(monkeypatch, 
     assert verifying.choose_unrelated_alarm(translator, texts[:50] * 4, texts[:50] * 4) is None
 
 
+def test_an_alarm_of_unrelated_translations_is_not_below_what_few_genuine_ones_exceed():
+    texts = [f"{number} words" for number in range(400)]
+
+    def adequacy(sources, translations):  # free translations look less related than exchanged ones
+        return [
+            SimpleNamespace(hallucination=0.9 if source == line else 0.5)
+            for source, line in zip(sources, translations, strict=True)
+        ]
+
+    assert verifying.choose_unrelated_alarm(SimpleNamespace(adequacy=adequacy), texts, texts)["score"] == 0.9
+
+
 def test_an_alarm_flags_few_whole_translations(monkeypatch):
     texts = [f"{n} two three four five six seven eight." for n in range(400)]
 
@@ -83,3 +95,20 @@ def test_an_alarm_flags_few_whole_translations(monkeypatch):
     assert alarm["flagged"] <= 2 * verifying.FLAGGED_SHARE
     assert alarm["score"] <= 1
     assert alarm["caught"] == {"three words": 1.0, "a quarter": 1.0, "a half": 1.0}
+
+
+def test_the_alarm_of_given_translations_is_chosen_on_those_of_any_length(monkeypatch):
+    pairs = [
+        (f"{n} two", "short") if n % 41 == 0 else (f"{n} two", f"{n} two three four five six seven eight.")
+        for n in range(400)
+    ]
+
+    def cover(translator, examples, method):
+        return [SimpleNamespace(score=len(example.translation.split()) / 10) for example in examples]
+
+    monkeypatch.setattr(verifying, "coverage_of_examples", cover)
+    alarm = verifying.choose_human_alarm(None, pairs)
+    assert alarm["score"] == 0.1  # of the ten short ones
+    assert alarm["flagged"] == 0.0
+    assert alarm["caught"] == {"three words": 0.0, "a quarter": 0.0, "a half": 0.0}
+    assert verifying.choose_human_alarm(None, pairs[:50]) is None

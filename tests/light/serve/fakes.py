@@ -30,6 +30,7 @@ class Upper:
     """
 
     tokenizes_in_threads = True
+    precision = None
 
     def __init__(self, *, seconds: float = 0.0, verifies: bool = False) -> None:
         self.seconds = seconds

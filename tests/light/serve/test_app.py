@@ -125,9 +125,11 @@ def test_a_checkpoint(make_client):
     ]
     short = texts[0].split()[0]
     checked = client.post("/cover", q=texts[0], translation=short).json()
-    (expected,) = translator.cover([texts[0]], [short])
+    assert not checked["coverage"]["problems"]  # single words of a given translation are marked only if requested
+    checked = client.post("/cover", q=texts[0], translation=short, marks="likely").json()
+    (expected,) = translator.cover([texts[0]], [short], coverage=CoverageOptions(marks="likely"))
     assert checked["coverage"].pop("problems")
-    assert checked == json.loads(json.dumps({"coverage": coverage_record(expected)}))
+    assert checked == json.loads(json.dumps({"coverage": coverage_record(expected), "marks": "unverified"}))
 
 
 # the requests of LibreTranslate's documentation and of its clients, in every way that they are sent
@@ -190,6 +192,7 @@ def test_the_page_offers_verified_marks(make_client):
     translators = {EN_DE: Upper(verifies=True), WORDS: Upper()}
     settings = make_client(translators=translators).get("/frontend/settings").json()
     assert settings["verified"] == [str(EN_DE)]
+    assert settings["precision"] == {}
     assert make_client().get("/frontend/settings").json()["verified"] == []
 
 
@@ -806,6 +809,13 @@ def test_a_pair_comes_from_the_command_line_the_recipe_the_tokenizer_or_the_name
         ("eng_Latn", "fr"): "x=y",
         ("cs", "pl"): trained,
     }
+
+
+def test_the_pair_of_a_vocabulary_counts_more_than_the_name_of_its_folder(tmp_path):
+    for name, pair in (("de-en", ("zh", "en")), ("zh-Hant-en", ("zh_hant", "en")), ("student", ("zh", "en"))):
+        student = Path(folder(tmp_path / name))
+        (student / "srcvocab.zhen.spm").touch()
+        assert list(language_pairs([str(student)])) == [pair]
 
 
 def models_of(*arguments):

@@ -92,8 +92,8 @@ def test_problems_are_marked_and_listed(request, screenshots, browser_name, sche
         assert texts_of(page, "#problem-list li") == [
             "The number 500 is missing in the translation.",
             "The number 50 is only in the translation.",
-            "Probably left out: quick",
-            "Probably left out: is quick",
+            "Perhaps left out: quick",
+            "Perhaps left out: is quick",
             "Perhaps made up: dreams",
         ]
         assert (texts_of(page, ".marks .fault"), texts_of(page, "#target-marks .doubt")) == (["500", "50"], ["dreams"])

@@ -24,6 +24,7 @@ from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, ModelList, command_
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.serve.running import bind
 from tests.fuzz.strangers import write_hostile
+from tests.light.models.files import edit_json
 from tests.light.serve.fakes import until
 from tests.light.serve.processes import GOLDEN, ROOT, body_of, open_request, read_answer
 
@@ -168,6 +169,21 @@ def test_two_uncalibrated_models_of_opposite_directions_mark_words(tmp_path):
         batcher.close()
         assert coverage.method == "deletion"
         assert not coverage.target_words
+
+
+def test_models_of_opposite_directions_verify_each_other_whatever_their_folders_are_called(tmp_path):
+    """Their calibrations name the reverse models that they were fitted with, by other names."""
+    names = []
+    for pair, folder in (("en-de", tmp_path / "one"), ("de-en", tmp_path / "two")):
+        shutil.copytree(GOLDEN, folder)
+        calibration = {"attention": {"head": [0, 0]}, "verified": {"reverse": "trained-elsewhere"}}
+        edit_json(folder / "config.json", coverage_calibration=calibration)
+        names.append(f"{pair}={folder}")
+    translators, _ = ModelList(command_parser().parse_args(names)).load()
+    english, german = translators.values()
+    assert (english.reverse, german.reverse) == (german, english)
+    assert english.verifies_marks
+    assert german.verifies_marks
 
 
 def test_an_option_of_libretranslate_gets_advice(capsys):

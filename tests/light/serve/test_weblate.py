@@ -84,7 +84,7 @@ def test_a_suggestion_with_problems_has_less_quality(service):
 
 def test_a_suggestion_below_the_alarm_is_in_doubt(service):
     with client_of(EN_DE, Checked()) as client:
-        incomplete = {"level": "doubt", "message": "Probably incomplete: a fox", "spans": []}  # no word is marked
+        incomplete = {"level": "doubt", "message": "Perhaps incomplete: a fox", "spans": []}  # no word is marked
         assert service(client).quality_of({"problems": [incomplete]}) == 70
 
 
