@@ -46,7 +46,7 @@ def test_it_learns_and_logs_every_part(tmp_path):
     losses = history(trainer, "loss")
     assert len(losses) == 25
     assert losses[-1] < losses[0] - 0.5
-    assert history(trainer, "nll_loss") == pytest.approx(losses)
+    assert history(trainer, "nll_loss")[-1] < losses[-1] - 0.05  # smoothing costs a share of every other word
     assert all(speed > 0 for speed in history(trainer, "tokens_per_second"))
 
 
