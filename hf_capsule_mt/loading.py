@@ -1,7 +1,7 @@
 """Load a checkpoint for use, and refuse one whose weights, configuration and tokenizer do not fit together.
 
-`from_pretrained` initialises missing weights at random and ignores superfluous ones, so that training can start from
-them. Such a model would translate into noise.
+`from_pretrained` of transformers' classes initialises missing weights at random, and that of all classes ignores
+superfluous ones, so that training can start from them. Such a model would translate into noise.
 """
 
 import os
@@ -38,6 +38,7 @@ from capsule_mt.models.weights import (
     SafetensorsFile,
     read_json,
 )
+from hf_capsule_mt.modeling.checkpoint_files import unusable_tensor
 
 Loaded = TypeVar("Loaded")
 NameOrPath = str | os.PathLike[str]
@@ -152,13 +153,10 @@ def check_weights(model: PreTrainedModel) -> None:
     if problem is not None:
         raise CheckpointError(str(problem))
     name = model.name_or_path or type(model).__name__
-    for weight, tensor in (*model.named_parameters(), *model.named_buffers()):
-        # one sum reads the memory once; it may overflow where every number is finite
-        if tensor.is_floating_point() and not tensor.is_meta and not tensor.sum().isfinite():
-            wrong = tensor.isnan() if weight in dict(model.named_buffers()) else ~tensor.isfinite()
-            if wrong.any():
-                number = f"{int(wrong.sum())} of {wrong.numel()}"
-                raise CheckpointError(f"{_file_of(name, weight)}: `{weight}` has {number} numbers that are not finite")
+    unusable = unusable_tensor(model)
+    if unusable is not None:
+        weight, numbers = unusable
+        raise CheckpointError(f"{_file_of(name, weight)}: `{weight}` has {numbers}")
     config = model.config
     start = getattr(model.generation_config, "decoder_start_token_id", None)
     start = getattr(config, "decoder_start_token_id", None) if start is None else start

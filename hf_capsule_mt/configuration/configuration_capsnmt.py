@@ -66,7 +66,7 @@ class CapsNMTConfig(CapsuleConfig):
         scale_embedding (`bool`, defaults to `True`):
             Multiply embeddings by the square root of their width.
         label_smoothing (`float`, defaults to 0.0):
-            Label smoothing of the loss that the model computes, in place of the Trainer's `label_smoothing_factor`.
+            Label smoothing of the loss in training mode, in place of the Trainer's `label_smoothing_factor`.
         init_std (`float`, *optional*):
             Standard deviation of new embeddings; `None` is one over the square root of their width, which makes scaled
             embeddings as large as normalised states. The other matrices keep the scale of their input.

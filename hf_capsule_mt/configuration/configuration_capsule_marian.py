@@ -56,7 +56,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         pad_token_id (`int`, *optional*, defaults to 58100):
             The padding; by default the last token of a `vocab_size` up to 58100.
         label_smoothing (`float`, defaults to 0.0):
-            Label smoothing of the loss that the model computes, in place of the Trainer's `label_smoothing_factor`.
+            Label smoothing of the loss in training mode, in place of the Trainer's `label_smoothing_factor`.
         layer_aggregation (`str`, defaults to `"none"`):
             How the outputs of all layers of a stack become its result (Dou et al. 2019): `"none"` takes the top
             layer's, `"linear"` a static linear combination, `"dynamic_combination"` one whose weights a feed-forward

@@ -39,7 +39,7 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
         init_std (`float`, defaults to 0.02):
             Standard deviation of the initial embeddings.
         label_smoothing (`float`, defaults to 0.0):
-            Label smoothing of the model's own loss, which replaces the Trainer's `label_smoothing_factor`.
+            Label smoothing of the loss in training mode, in place of the Trainer's `label_smoothing_factor`.
         share_encoder_decoder_embeddings (`bool`, defaults to `True`):
             One vocabulary for source and target.
         tie_word_embeddings (`bool`, defaults to `True`):

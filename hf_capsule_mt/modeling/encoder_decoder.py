@@ -15,6 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
+from hf_capsule_mt.modeling.checkpoint_files import damaged_file, is_other_model, refuse_unusable
 from hf_capsule_mt.modeling.losses import type_of
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
@@ -54,10 +55,33 @@ class CapsulePreTrainedModel(PreTrainedModel):
         super().__init__(config)
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any, *args: Any, output_loading_info: bool = False, **kwargs: Any
+    ) -> Any:
+        """Load as transformers does, but refuse a damaged file, missing tensors and numbers that are not finite.
+
+        Tensors may be missing if another configuration is asked for, or the model is loaded as another class than the
+        one that was saved. With `output_loading_info=True`, the caller decides.
+        """
+        subfolder = kwargs.get("subfolder") or ""
         if "state_dict" not in kwargs:
-            _refuse_few_bits(pretrained_model_name_or_path, kwargs.get("subfolder") or "")
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+            _refuse_few_bits(pretrained_model_name_or_path, subfolder)
+        folder = os.path.join(os.fspath(pretrained_model_name_or_path or ""), subfolder)
+        settings = {**kwargs, "output_loading_info": True}
+        try:
+            model, info = super().from_pretrained(pretrained_model_name_or_path, *args, **settings)
+        except Exception as error:  # the libraries raise many kinds, without the name of the file
+            damage = damaged_file(folder)
+            if damage is None:
+                raise
+            raise OSError(f"{damage[0]}: damaged, or cut off: {damage[1]}") from error
+        if output_loading_info:
+            return model, info
+        missing = info["missing_keys"]
+        if missing and is_other_model(model, pretrained_model_name_or_path, kwargs):
+            missing = set()
+        refuse_unusable(model, missing, folder)
+        return model
 
     def get_position_embeddings(self) -> Any:
         raise NotImplementedError(self._why_no_positions("get_position_embeddings"))

@@ -62,9 +62,9 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
 
         Args:
-            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy smoothed by
-                `config.label_smoothing`, summed over the targets and divided by their number, plus the losses of
-                `guided_routing`. Its parts come as `nll_loss`, `bow_loss` and `bca_loss`.
+            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy, summed over the
+                targets and divided by their number, plus the losses of `guided_routing`, `bow_loss` and `bca_loss`.
+                In training mode it is smoothed by `config.label_smoothing`; `nll_loss` never is.
             num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
                 batches, on all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
@@ -97,14 +97,14 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         logits = self.logits_of(cast(torch.Tensor, outputs.last_hidden_state))  # [B, T, V]
         if labels is None:
             return translation_output(outputs, logits, None)
-        smoothing = self.config.label_smoothing
-        nll_loss = cross_entropy(logits, labels, label_smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        losses = cross_entropy(logits, labels, label_smoothing=smoothing, num_items_in_batch=num_items_in_batch)
         if self.guided_losses is None:
-            return translation_output(outputs, logits, nll_loss)
+            return translation_output(outputs, logits, losses)
         guided_losses = self.guided_losses(
             outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
         )
-        return translation_output(outputs, logits, nll_loss, *guided_losses)
+        return translation_output(outputs, logits, losses, *guided_losses)
 
     def _resize_token_embeddings(
         self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True

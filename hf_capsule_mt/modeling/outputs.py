@@ -13,6 +13,7 @@ from transformers.modeling_outputs import (
 )
 
 from hf_capsule_mt.modeling.cache_names import cache_field, gives_both_cache_names
+from hf_capsule_mt.modeling.losses import CrossEntropy
 
 # The assignment probabilities [..., N, M] of one routing, one tensor per iteration
 IterationWeights = tuple[torch.Tensor, ...]
@@ -67,9 +68,10 @@ class CapsuleSeq2SeqModelOutput(Seq2SeqModelOutput):
 class CapsuleSeq2SeqLMOutput(Seq2SeqLMOutput):
     """[`~transformers.modeling_outputs.Seq2SeqLMOutput`], the parts of `loss`, and `routing_weights`, if asked for.
 
-    nll_loss: the cross entropy, a part of `loss`: smoothed and normalised alike.
-    bow_loss, bca_loss: the other parts, if the model has guided losses: bag of words and bilingual content agreement,
-        weighted and normalised as in `loss`, which is the sum of the three.
+    loss: the cross entropy, smoothed by `config.label_smoothing` in training mode only, plus the guided losses.
+    nll_loss: the cross entropy without smoothing, normalised as in `loss`: the score of a translation.
+    bow_loss, bca_loss: the guided losses, if the model has them: bag of words and bilingual content agreement,
+        weighted and normalised as in `loss`. In evaluation mode `loss` is the sum of the three.
     routing_weights: for each routing of the model, named by where it is, the assignment probabilities
         [batch, positions, N input capsules, M output capsules] of each iteration. Positions of padding have them too.
     """
@@ -126,14 +128,15 @@ BASE_MODEL_ONLY = ("last_hidden_state", "guided_capsules", "unguided_state")
 def translation_output(
     outputs: CapsuleSeq2SeqModelOutput,
     logits: torch.Tensor,
-    nll_loss: torch.Tensor | None,
+    losses: CrossEntropy | None,
     bow_loss: torch.Tensor | None = None,
     bca_loss: torch.Tensor | None = None,
 ) -> CapsuleSeq2SeqLMOutput:
-    """Return a base model's outputs with logits [B, T, V] and losses, of which `loss` is the sum."""
-    loss = None
-    if nll_loss is not None:
-        loss = nll_loss + sum(part for part in (bow_loss, bca_loss) if part is not None)
+    """Return a base model's outputs with logits [B, T, V] and losses; `loss` is what a training minimises."""
+    loss = nll_loss = None
+    if losses is not None:
+        loss = losses.loss + sum(part for part in (bow_loss, bca_loss) if part is not None)
+        nll_loss = losses.nll_loss
     fields: dict[str, Any] = {name: value for name, value in outputs.items() if name not in BASE_MODEL_ONLY}
     return CapsuleSeq2SeqLMOutput(
         loss=loss, logits=logits, nll_loss=nll_loss, bow_loss=bow_loss, bca_loss=bca_loss, **fields

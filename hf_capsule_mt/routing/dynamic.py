@@ -14,7 +14,8 @@ from hf_capsule_mt.routing.common import (
 )
 from hf_capsule_mt.routing.squash import squash
 
-# Added to sum_n C_nm before S is divided by it: 1 / 1e-30 times a vote is still finite in float32.
+# Added to sum_n C_nm before S is divided by it: 1 / 1e-30 times a vote is still finite in float32, and C below 1e-38,
+# which float32 rounds to zero, adds nothing. The engine (kernels/routing.h) adds the same.
 TOTAL_EPSILON = 1e-30
 
 

@@ -36,6 +36,7 @@ from hf_capsule_mt.training.checkpoints import (
 )
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
 from hf_capsule_mt.training.metering import LOSS_PARTS, StepMeter, refuse_divergence
+from hf_capsule_mt.training.repeats import warn_of_repeats
 from hf_capsule_mt.training.sharding import (
     gather_weights,
     is_sharded,
@@ -170,7 +171,12 @@ class TranslationTrainer(Seq2SeqTrainer):
             self._nll.listening(model),
         ):
             output = super().evaluation_loop(*args, **kwargs)
-        cast(dict[str, float], output.metrics).update(self._nll.take(kwargs.get("metric_key_prefix", "eval")))
+        prefix = kwargs.get("metric_key_prefix", "eval")
+        cast(dict[str, float], output.metrics).update(self._nll.take(prefix))
+        if self.args.predict_with_generate and output.predictions is not None and output.label_ids is not None:
+            pad_token_id = getattr(self.processing_class, "pad_token_id", None)
+            if self.is_world_process_zero():
+                warn_of_repeats(prefix, output.predictions, output.label_ids, pad_token_id)
         return output
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:

@@ -403,17 +403,19 @@ class ModelChecks:
     # ---- losses
     def test_loss_is_the_cross_entropy(self, mix):
         batch, labels = self.batch(), self.labels()
-        for label_smoothing in (0.0, 0.1):
-            model = self.model(mix, label_smoothing=label_smoothing)
+        for label_smoothing, is_training in itertools.product((0.0, 0.1), (False, True)):
+            model = self.model(mix, label_smoothing=label_smoothing).train(is_training)
             output = model(**self.source(batch), labels=labels)
-            log_probabilities = output.logits.log_softmax(dim=-1)
-            terms = []
+            smoothing = label_smoothing if is_training else 0.0
+            terms, smoothed = [], []
             for row, position in itertools.product(range(3), range(6)):
                 if labels[row, position] != -100:
-                    distribution = log_probabilities[row, position]
-                    nll = -distribution[labels[row, position]]
-                    terms.append((1 - label_smoothing) * nll - label_smoothing * distribution.mean())
+                    distribution = output.logits[row, position].log_softmax(dim=-1)
+                    terms.append(-distribution[labels[row, position]])
+                    smoothed.append((1 - smoothing) * terms[-1] - smoothing * distribution.mean())
             torch.testing.assert_close(output.nll_loss, sum(terms) / len(terms), **TOLERANCE)
+            guided = sum(part for part in (output.bow_loss, output.bca_loss) if part is not None)
+            torch.testing.assert_close(output.loss, sum(smoothed) / len(terms) + guided, **TOLERANCE)
 
     def test_accumulation_equals_the_large_batch(self, mix):
         model = self.model(mix, label_smoothing=0.1)

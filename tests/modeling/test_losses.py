@@ -37,16 +37,23 @@ def in_chunks(request, monkeypatch):
 @pytest.mark.parametrize("label_smoothing", SMOOTHING)
 def test_loss_and_gradient_are_those_of_pytorch(label_smoothing):
     logits, labels = targets()
-    loss = cross_entropy(logits, labels, label_smoothing=label_smoothing)
+    loss, nll_loss = cross_entropy(logits, labels, label_smoothing=label_smoothing)
     expected = reference(logits, labels, label_smoothing)
     torch.testing.assert_close(loss, expected)
+    plain = reference(logits, labels, 0.0)
+    torch.testing.assert_close(nll_loss, plain)
+    for combined, reference_loss in ((nll_loss, plain), (2 * loss + 3 * nll_loss, 2 * expected + 3 * plain)):
+        torch.testing.assert_close(
+            torch.autograd.grad(combined, logits, retain_graph=True)[0],
+            torch.autograd.grad(reference_loss, logits, retain_graph=True)[0],
+        )
     torch.testing.assert_close(
         torch.autograd.grad(5 * loss, logits, retain_graph=True)[0], torch.autograd.grad(5 * expected, logits)[0]
     )
     second_gradient = torch.autograd.grad(5 * loss, logits)[0]  # a second backward pass through the same graph
     assert torch.equal(
         second_gradient,
-        torch.autograd.grad(5 * cross_entropy(logits, labels, label_smoothing=label_smoothing), logits)[0],
+        torch.autograd.grad(5 * cross_entropy(logits, labels, label_smoothing=label_smoothing).loss, logits)[0],
     )
 
 
@@ -56,7 +63,7 @@ def test_loss_and_gradient_are_those_of_pytorch(label_smoothing):
 def test_low_precision(dtype, relative):
     """The loss is a float32 number of the rounded logits; the gradient comes in their dtype, and is rounded to it."""
     logits, labels = targets(vocabulary=500, dtype=dtype)
-    loss = cross_entropy(logits, labels, label_smoothing=0.1)
+    loss = cross_entropy(logits, labels, label_smoothing=0.1).loss
     assert loss.dtype == torch.float32
     expected = reference(logits, labels, 0.1)
     torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=0)
@@ -71,7 +78,7 @@ def test_float16_keeps_gradients_that_only_a_scaled_loss_can_show():
     with torch.no_grad():
         logits[..., 250:] -= 12  # improbable words
     scale = 2.0**16  # as of a gradient scaler
-    (gradient,) = torch.autograd.grad(scale * cross_entropy(logits, labels), logits)
+    (gradient,) = torch.autograd.grad(scale * cross_entropy(logits, labels).loss, logits)
     (exact,) = torch.autograd.grad(scale * reference(logits, labels, 0.0), logits)
     small = (exact != 0) & (exact.abs() < scale * 2**-25)  # without the scale they would be rounded to 0
     assert small.sum() > 100
@@ -83,7 +90,7 @@ def test_ignored_rows_may_hold_anything():
     logits, labels = targets()
     with torch.no_grad():
         logits[2] = float("nan")
-    loss = cross_entropy(logits, labels, label_smoothing=0.1)
+    loss = cross_entropy(logits, labels, label_smoothing=0.1).loss
     (gradient,) = torch.autograd.grad(loss, logits)
     assert loss.isfinite()
     assert not gradient[2].any()
@@ -92,7 +99,7 @@ def test_ignored_rows_may_hold_anything():
 
 def test_batch_without_a_target_has_no_loss():
     logits, labels = targets()
-    loss = cross_entropy(logits, labels.fill_(IGNORE_INDEX))
+    loss = cross_entropy(logits, labels.fill_(IGNORE_INDEX)).loss
     assert loss == 0
     assert not torch.autograd.grad(loss, logits)[0].any()
 

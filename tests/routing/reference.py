@@ -1,5 +1,7 @@
 """Routing as the papers print it, in plain Python loops over float64 numbers: what every form is compared with.
 
+One departure from a paper: `dynamic_routing` adds 1e-30 to the sum of C that it divides by, as all our forms do.
+
 Votes are nested lists [N][M][D]; the result is the capsules [M][D] and, for each iteration, the weights [N][M].
 """
 
@@ -31,7 +33,7 @@ def dynamic_routing(votes, num_iterations, normalize_total_input=False, mask=Non
         for m in range(num_outputs):
             total = [sum(weights[n][m] * votes[n][m][d] for n in indices) for d in range(width)]
             if normalize_total_input:
-                total = [x / sum(weights[n][m] for n in indices) for x in total]
+                total = [x / (sum(weights[n][m] for n in indices) + 1e-30) for x in total]
             capsules.append(squash(total))
         for n in indices:
             for m in range(num_outputs):

@@ -84,10 +84,12 @@ def test_equals_the_loops(normalize, num_inputs, num_outputs, width, masked):  #
 
 
 @pytest.mark.parametrize("return_weights", [False, True])
-def test_sharp_routing_in_float32_is_that_of_the_loops(return_weights):
-    votes = torch.tensor([[15.0, 1.0], [14.0, 0.5], [16.0, -1.0]]).unsqueeze(-1)
+@pytest.mark.parametrize(("length", "smallest", "largest"), [(15, 1e-20, 1e-10), (45, 1e-40, 1e-30), (90, 0, 1e-60)])
+def test_sharp_routing_in_float32_is_that_of_the_loops(length, smallest, largest, return_weights):
+    votes = torch.tensor([[length, 1.0], [length - 1, 0.5], [length + 1, -1.0]]).unsqueeze(-1)
     expected, weights = reference.dynamic_routing(votes.tolist(), 3, normalize_total_input=True)
-    assert sum(row[1] for row in weights[-1]) < 1e-10  # the total that the second output's sum is divided by
+    # the total that the second output's sum is divided by
+    assert smallest < sum(row[1] for row in weights[-1]) < largest
     output = dynamic_routing(votes, num_iterations=3, normalize_total_input=True, return_weights=return_weights)
     torch.testing.assert_close(output.capsules.double(), torch.tensor(expected).double(), atol=1e-5, rtol=1e-4)
 

@@ -47,7 +47,7 @@ static void dynamic_rows(void *context, int64_t first, int64_t end, int thread) 
 /* Lets the threads share the rows of a routing of `votes` [inputs, capsules, width]. */
 static void share_rows(run_t *run, const operation_t *op, int64_t inputs, int64_t capsules, int64_t width,
                        int64_t iterations, body_t body) {
-    loop_t loop = {run, op, NULL, 4 * (inputs * (2 * capsules + 1) + capsules * (width + 6) + 256)};
+    loop_t loop = {run, op, NULL, 4 * (2 * inputs * (capsules + 1) + capsules * (width + 6) + 256)};
     loop.scratch = scratch_of_threads(run, &loop.scratch_size);
     team_share(run->team, num_rows(run, space_of(run, OUT_OF(op))),
                inputs * capsules * width * iterations * COST_OF_EXPONENTIAL, body, &loop);

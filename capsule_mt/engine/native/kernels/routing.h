@@ -5,52 +5,89 @@
 #include "../kernels.h"
 #include "vectors.h"
 
-/* Capsules of width 1, of whole vectors: M Gaussians. `shares` [N, M] times the `scales` of the inputs are a softmax. */
+/* A sum of weights below this has lost digits to `exp_of_low`, whose smallest value is 1e-38. */
+#define MIN_MASS 1e-30f
+
+/* Weights of the N inputs for LANES capsules from `c` on, by their logarithms and divided by the largest; returns their
+ * sum. */
+OUTLINE vf relative_weights(const em_routing_t *routing, long c, const float *logits, const float *log_totals,
+                            float *weights) {
+    long n = routing->num_inputs, m = routing->num_outputs;
+    vf top = all(-INFINITY), total = all(0.f);
+    for (long i = 0; i < n; i++) {
+        vf log_weight = load(logits + i * m + c) - all(log_totals[i]);
+        if (routing->activations) log_weight += log_of(max_of(load(routing->activations + i * m + c), all(1e-20f)));
+        store(weights + i * m + c, log_weight);
+        top = max_of(top, log_weight);
+    }
+    for (long i = 0; i < n; i++) {
+        vf weight = exp_of_low(load(weights + i * m + c) - top);
+        store(weights + i * m + c, weight);
+        total += weight;
+    }
+    return total;
+}
+
+/* Capsules of width 1, of whole vectors: M Gaussians. `weights` [N, M] times the `scales` of the inputs are the softmax of
+ * `logits` [N, M], and `log_totals` the logarithms of its denominators. */
 static void em_routing_narrow(const em_routing_t *routing) {
     const vf smallest = all(1e-20f), ones = all(1.f), half = all(0.5f);
     const float *votes = routing->votes, *activation = routing->activations;
     float *capsules = routing->capsules;
     long iterations = routing->iterations, n = routing->num_inputs, m = routing->num_outputs;
-    float *shares = routing->scratch, *weights = shares + n * m, *constant = weights + n * m;
-    float *half_precision = constant + m, *scales = half_precision + m;
-    for (long i = 0; i < n * m; i++) shares[i] = 1;
+    float *logits = routing->scratch, *weights = logits + n * m, *constant = weights + n * m;
+    float *half_precision = constant + m, *scales = half_precision + m, *log_totals = scales + n;
+    for (long i = 0; i < n * m; i++) weights[i] = 1;
     for (long i = 0; i < n; i++) scales[i] = 1 / (float)m;
     for (long t = 0; t < iterations; t++) {
         for (long c = 0; c < m; c += LANES) {
             vf mass = all(0.f), mean = all(0.f), variance = all(0.f);
             for (long i = 0; i < n; i++) {
-                vf weight = load(shares + i * m + c) * all(scales[i]);
+                vf weight = load(weights + i * m + c) * all(scales[i]);
                 if (activation) weight *= max_of(load(activation + i * m + c), smallest);
                 store(weights + i * m + c, weight);
                 mass += weight;
                 mean += weight * load(votes + i * m + c);
             }
-            vf by_mass = ones / mass;
-            mean *= by_mass;
+            vf total = mass;
+            if (t && lanes_above(-mass, -MIN_MASS)) {
+                total = relative_weights(routing, c, logits, log_totals, weights);
+                mean = all(0.f);
+                for (long i = 0; i < n; i++) mean += load(weights + i * m + c) * load(votes + i * m + c);
+            }
+            vf by_total = ones / total;
+            mean *= by_total;
             for (long i = 0; i < n; i++) {
                 vf difference = load(votes + i * m + c) - mean;
                 variance += load(weights + i * m + c) * difference * difference;
             }
-            variance = variance * by_mass + all(routing->min_variance);
+            variance = variance * by_total + all(routing->min_variance);
             vf log_variance = log_of(variance);
             vf cost = half * (log_variance + all(2.8378770664093453f)) * mass; /* 1 + log 2 pi */
             vf z = all(routing->lambdas[t]) * (load(routing->beta_a + c) - load(routing->beta_u + c) * mass - cost);
             vf active = ones / (ones + exp_of(-z));
             store(capsules + c, t == iterations - 1 ? active * mean : mean);
             if (t == iterations - 1) continue;
-            store(constant + c, log_of(active) - half * log_variance);
+            vf log_active = choose(z < all(-80.f), z, log_of(active)); /* `active` itself ends at 1e-38 */
+            store(constant + c, log_active - half * log_variance);
             store(half_precision + c, half / variance);
         }
         for (long i = 0; i < n && t < iterations - 1; i++) {
-            float *share = shares + i * m;
-            vf top = all(-INFINITY);
-            for (long c = 0; c < m; c += LANES) {
-                vf difference = load(votes + i * m + c) - load(capsules + c);
-                vf logit = load(constant + c) - difference * difference * load(half_precision + c);
-                store(share + c, logit);
+            vf top = all(-INFINITY), total = all(0.f);
+            for (long c = i * m, k = 0; k < m; c += LANES, k += LANES) {
+                vf difference = load(votes + c) - load(capsules + k);
+                vf logit = load(constant + k) - difference * difference * load(half_precision + k);
+                store(logits + c, logit);
                 top = max_of(top, logit);
             }
-            scales[i] = 1 / exp_below(share, m, largest_of(top));
+            float largest = largest_of(top);
+            for (long c = i * m; c < (i + 1) * m; c += LANES) {
+                vf weight = exp_of_low(load(logits + c) - all(largest));
+                store(weights + c, weight);
+                total += weight;
+            }
+            scales[i] = 1 / sum_of(total);
+            log_totals[i] = largest + logf(sum_of(total));
         }
     }
 }
@@ -123,6 +160,9 @@ static void squash(float *capsule, long width) {
     FOR_VECTORS(i, width) PUT(capsule, i, width, GET(capsule, i, width, 0.f) * all(factor));
 }
 
+/* Added to the sum of an output's weights, as hf_capsule_mt/routing/dynamic.py does. */
+#define TOTAL_EPSILON 1e-30f
+
 static void dynamic_routing(const dynamic_routing_t *routing) {
     const float *votes = routing->votes;
     long iterations = routing->iterations, n = routing->num_inputs, m = routing->num_outputs, d = routing->width;
@@ -140,7 +180,7 @@ static void dynamic_routing(const dynamic_routing_t *routing) {
                 for (long k = 0; k < d; k++) capsules[c * d + k] += weights[i * m + c] * votes[(i * m + c) * d + k];
             }
             if (routing->normalize)
-                for (long k = 0; k < d; k++) capsules[c * d + k] /= total;
+                for (long k = 0; k < d; k++) capsules[c * d + k] /= total + TOTAL_EPSILON;
             squash(capsules + c * d, d);
         }
         if (t == iterations - 1) return;
@@ -152,11 +192,9 @@ static void dynamic_routing(const dynamic_routing_t *routing) {
     }
 }
 
+/* From x = -43.5 to 44; the products of two such numbers may overflow or underflow, where tanh is 1 or -1 anyway. */
 static void exp_twice(float *values, long count) {
-    FOR_VECTORS(i, count) {
-        vf x = max_of(min_of(GET(values, i, count, 0.f), all(20.f)), all(-20.f));
-        PUT(values, i, count, exp_of(x + x));
-    }
+    FOR_VECTORS(i, count) PUT(values, i, count, exp_of(2 * GET(values, i, count, 0.f)));
 }
 
 static float tanh_score(const float *e, const float *f, const float *weight, float weight_sum, long width) {

@@ -1,5 +1,5 @@
-/* Hold every tier of kernels that this processor has to plain loops in double precision, and the routings to the
- * portable tier. Every array ends at a page that may not be touched: a read past its end is a crash.
+/* Hold every tier of kernels that this processor has to plain loops in double precision. Every array ends at a
+ * page that may not be touched: a read past its end is a crash.
  *
  * Prints a line for each tier, and one for each difference; exits with 1 if there is one.
  */
@@ -533,7 +533,7 @@ static void vectors(long count, double scale) {
         check("apply", count, activation, (long)scale, values, wanted, count, 1e-5);
     }
     float *e = copy_of(x, count), *f = copy_of(y, count), *weight = random_floats(count, 1);
-    for (long i = 0; i < count; i++) wanted[i] = (float)log(exp(2 * fmin(fmax(x[i], -20), 20)));
+    for (long i = 0; i < count; i++) wanted[i] = fminf(fmaxf(2 * x[i], -87), 88);
     tier->exp_twice(e, count);
     tier->exp_twice(f, count);
     float *logarithms = floats(count);
@@ -541,7 +541,7 @@ static void vectors(long count, double scale) {
     check("exp_twice", count, 0, (long)scale, logarithms, wanted, count, 1e-5);
     double score = 0, sum = 0, size = 0;
     for (long i = 0; i < count; i++) {
-        score += weight[i] * tanh(fmin(fmax(x[i], -20), 20) + fmin(fmax(y[i], -20), 20));
+        score += weight[i] * tanh(fmin(fmax(x[i], -43.5), 44) + fmin(fmax(y[i], -43.5), 44));
         sum += weight[i];
         size += fabs(weight[i]);
     }
@@ -629,31 +629,109 @@ static void largest(long count, long wanted, int kind) {
     release();
 }
 
-/* Against the portable tier. Votes that are all alike leave no variance, large ones no choice. */
-static void routings(long n, long m, long d, long iterations, double scale, int with_activation) {
-    const kernels_t *portable = engine_kernels("portable");
+static void squash_in_double(const double *total, float *capsule, long d) {
+    double square = 0;
+    for (long k = 0; k < d; k++) square += total[k] * total[k];
+    for (long k = 0; k < d; k++) capsule[k] = (float)(sqrt(square + 1e-9) / (1 + square) * total[k]);
+}
+
+/* The softmax over the outputs, as logarithms. */
+static void log_softmax_in_double(double *logits, long m) {
+    double top = -INFINITY, total = 0;
+    for (long c = 0; c < m; c++) top = fmax(top, logits[c]);
+    for (long c = 0; c < m; c++) total += exp(logits[c] - top);
+    for (long c = 0; c < m; c++) logits[c] -= top + log(total);
+}
+
+/* The equations of routing/dynamic.py. */
+static void dynamic_routing_in_double(const dynamic_routing_t *routing) {
+    long n = routing->num_inputs, m = routing->num_outputs, d = routing->width;
+    double *logits = calloc((size_t)(n * m), 8), *shares = calloc((size_t)(n * m), 8), *total = calloc((size_t)d, 8);
+    for (long t = 0; t < routing->iterations; t++) {
+        memcpy(shares, logits, (size_t)(n * m) * 8);
+        for (long i = 0; i < n; i++) log_softmax_in_double(shares + i * m, m);
+        for (long c = 0; c < m; c++) {
+            double weight = 0;
+            memset(total, 0, (size_t)d * 8);
+            for (long i = 0; i < n; i++) {
+                weight += exp(shares[i * m + c]);
+                for (long k = 0; k < d; k++) total[k] += exp(shares[i * m + c]) * routing->votes[(i * m + c) * d + k];
+            }
+            for (long k = 0; k < d && routing->normalize; k++) total[k] /= weight + 1e-30;
+            squash_in_double(total, routing->capsules + c * d, d);
+        }
+        for (long i = 0; i < n * m; i++)
+            for (long k = 0; k < d; k++) logits[i] += (double)routing->capsules[i % m * d + k] * routing->votes[i * d + k];
+    }
+    free(logits);
+    free(shares);
+    free(total);
+}
+
+/* The equations of routing/em.py, with logarithms of all weights. */
+static void em_routing_in_double(const em_routing_t *routing) {
+    long n = routing->num_inputs, m = routing->num_outputs, d = routing->width;
+    double *log_shares = calloc((size_t)(n * m), 8), *constant = calloc((size_t)m, 8);
+    double *mean = calloc((size_t)(m * d), 8), *variance = calloc((size_t)(m * d), 8), *weights = calloc((size_t)n, 8);
+    for (long t = 0; t < routing->iterations; t++) {
+        for (long i = 0; i < n; i++) log_softmax_in_double(log_shares + i * m, m);
+        for (long c = 0; c < m; c++) {
+            double top = -INFINITY, total = 0, log_determinant = 0;
+            for (long i = 0; i < n; i++) {
+                weights[i] = log_shares[i * m + c];
+                if (routing->activations) weights[i] += log(fmax(routing->activations[i * m + c], 1e-20));
+                top = fmax(top, weights[i]);
+            }
+            for (long i = 0; i < n; i++) total += weights[i] = exp(weights[i] - top);
+            for (long k = 0, at = c * d; k < d; k++, at++) {
+                mean[at] = variance[at] = 0;
+                for (long i = 0; i < n; i++) mean[at] += weights[i] / total * routing->votes[i * m * d + at];
+                for (long i = 0; i < n; i++)
+                    variance[at] += weights[i] / total * pow(routing->votes[i * m * d + at] - mean[at], 2);
+                log_determinant += log(variance[at] += routing->min_variance);
+            }
+            double mass = exp(top) * total, cost = 0.5 * (log_determinant + (double)d * 2.8378770664093453) * mass;
+            double z = routing->lambdas[t] * (routing->beta_a[c] - routing->beta_u[c] * mass - cost);
+            double log_active = z > 0 ? -log1p(exp(-z)) : z - log1p(exp(z));
+            constant[c] = log_active - 0.5 * log_determinant;
+            for (long k = c * d; k < (c + 1) * d; k++) routing->capsules[k] = (float)(exp(log_active) * mean[k]);
+        }
+        for (long i = 0; i < n * m; i++) {
+            log_shares[i] = constant[i % m];
+            for (long k = 0, at = i % m * d; k < d; k++, at++)
+                log_shares[i] -= 0.5 * pow(routing->votes[i * d + k] - mean[at], 2) / variance[at];
+        }
+    }
+    double *taken[] = {log_shares, constant, mean, variance, weights};
+    for (int i = 0; i < COUNT(taken); i++) free(taken[i]);
+}
+
+/* Votes that are all alike leave no variance, large ones no choice. With `betas` of this size, an output may get shares that
+ * no float holds; activations may be as small as 1e-20. */
+static void routings(long n, long m, long d, long iterations, double scale, int with_activation, double betas) {
     float *votes = random_floats(n * m * d, scale), *activation = NULL, lambdas[8];
     if (!scale)
         for (long i = 0; i < n * m * d; i++) votes[i] = 0.5f;
     if (with_activation) {
         activation = random_floats(n * m, 1);
-        for (long i = 0; i < n * m; i++) activation[i] = fabsf(activation[i]);
+        for (long i = 0; i < n * m; i++) activation[i] = powf(fabsf(activation[i]), betas > 1 ? 20 : 1);
         activation[0] = 0;
     }
-    float *beta_a = random_floats(m, 1), *beta_u = random_floats(m, 1);
+    float *beta_a = random_floats(m, betas), *beta_u = random_floats(m, betas);
     for (long t = 0; t < iterations; t++) lambdas[t] = 0.01f * (float)(1 - pow(0.95, (double)t + 1));
-    float *found = floats(m * d), *wanted = floats(m * d), *memory = floats(2 * n * m + m * (d + 6) + 256);
+    float *found = floats(m * d), *wanted = floats(m * d), *memory = floats(2 * n * (m + 1) + m * (d + 6) + 256);
     em_routing_t em = {votes, activation, beta_a, beta_u, lambdas, 5e-4f, iterations, n, m, d, found, memory};
     tier->em_routing(&em);
     em.capsules = wanted;
-    portable->em_routing(&em);
+    em_routing_in_double(&em);
     check("em_routing", n, m, d, found, wanted, m * d, 1e-3);
     for (int normalize = 0; normalize < 2; normalize++) {
         dynamic_routing_t dynamic = {votes, iterations, normalize, n, m, d, found, memory};
         tier->dynamic_routing(&dynamic);
         dynamic.capsules = wanted;
-        portable->dynamic_routing(&dynamic);
-        check("dynamic_routing", n, m, d, found, wanted, m * d, 1e-5 * fmax(10, scale)); /* of logits */
+        dynamic_routing_in_double(&dynamic);
+        /* a rounded logit is off by its size, and moves a sum of votes by theirs */
+        check("dynamic_routing", n, m, d, found, wanted, m * d, fmax(1e-4, 2e-6 * scale * scale));
     }
     release();
 }
@@ -671,7 +749,9 @@ static void everything(void) {
             attention(1 + i % 3, 1 + 3 * i, 1 + i % 3, width, i % 2, fmin(scales[s], 30));
             attention(1 + i % MAX_QUERIES, 1 + i, 3, i % 2 ? 32 : 64, i / 2 % 2, fmin(scales[s], 30));
             for (int j = 0; j < COUNT(inputs); j++)
-                routings(inputs[j], width, width < 20 ? 1 + s : 1, 1 + (i + j) % 3, fmin(scales[s], 30), s % 2);
+                for (int sharp = 0; sharp < 2; sharp++)
+                    routings(inputs[j], width, width < 20 ? 1 + s : 1, 1 + (i + j) % 3, fmin(scales[s], 30), s % 2,
+                             sharp ? 1e6 : 1);
         }
         for (int kind = 0; kind < 4; kind++) largest(width, 1 + kind * 3, kind);
         for (int j = 0; j < COUNT(inputs); j++) maps_by_row(inputs[j], width);
