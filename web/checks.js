@@ -3,7 +3,7 @@
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
-  BRACKET_FORMS, BRACKET_PAIRS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MIN_DOUBLED,
+  BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MIN_DOUBLED,
   MIN_UNTRANSLATED, PATTERNS, ROMAN_VALUES, VERBS,
 } from "./interface.js";
 import { CHECKED_ITEMS, withItems } from "./keeping.js";
@@ -15,6 +15,7 @@ const LAST_MARK = new RegExp(PATTERNS.LAST_MARK, "u");
 const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
 const BARE_PLACEHOLDER = new RegExp(PATTERNS.BARE_PLACEHOLDERS, "u");
 const SEPARATOR = /[.,]/g;
+const COMPARED = new RegExp(PATTERNS.NUMBERS_AND_BRACKETS, "gu");
 const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
 const TIME_OR_DATE = new RegExp(PATTERNS.TIME_OR_DATE, "gu");
 const PARTS_OF_DATE = new RegExp(PATTERNS.PARTS_OF_DATE, "uy");
@@ -40,6 +41,20 @@ export function checksOf(source, translation, words) {
     ...sentenceChecks(source, translation),
   ];
   return faults.map(([kind, missing, added]) => ({ kind, missing, added }));
+}
+
+/** Return the number of certain faults, for which a sentence is searched again: see coverage/certain.py. */
+export function countCertainFaults(source, translation, words) {
+  const [compared, otherCompared] = [source, translation].map((text) => text.match(COMPARED)?.join(" "));
+  if (compared === otherCompared && !doubled(translation).length) return 0;
+  if (!source.trim() || !translation.trim()) return 0;
+  const texts = [source, translation].map((text) => itemsAndWords(withoutEntities(text)).words);
+  return [...bracketChecks(...texts), ...numberChecks(texts, words), ...doubledChecks(...texts)].length;
+}
+
+/** Whether a text has a bracket that the source does not have at all. */
+export function hasInventedBracket(source, text) {
+  return Array.from(text).some((mark) => BRACKET_MARKS.includes(mark) && !source.includes(mark));
 }
 
 // ---- placeholders, tags and URLs

@@ -168,15 +168,16 @@ export class Engine {
   }
 
   /**
-   * Search for the best translation of each source; `options` has a value for each of `OPTIONS`.
+   * Search for the best translations of each source; `options` has a value for each of `OPTIONS`.
    *
-   * Return the tokens of each, their log-probabilities, and, for a head, its attention [T][S].
+   * Return `numReturned` of each, the best first: tokens, their log-probabilities, and, for a head, its attention [T][S].
    */
-  search(sources, { limits, forcesEnd, options, head = null, shortlist = null }) {
+  search(sources, { limits, forcesEnd, options, numReturned = 1, head = null, shortlist = null }) {
     const maxLength = Math.max(...limits);
     const width = Math.max(...sources.map((source) => source.length));
-    const numTokens = sources.length * maxLength;
-    const [tokens, lengths] = [new Int32Array(2 * numTokens), new Int32Array(2 * sources.length)]; // numbers of 64 bits
+    const numRows = sources.length * numReturned;
+    const numTokens = numRows * maxLength;
+    const [tokens, lengths] = [new Int32Array(2 * numTokens), new Int32Array(2 * numRows)]; // numbers of 64 bits
     const logProbs = new Float32Array(numTokens);
     const attention = head && new Float32Array(numTokens * width);
     this.#translate({
@@ -185,18 +186,19 @@ export class Engine {
       forced: Int32Array.from(forcesEnd, Number),
       ...optionFields(options),
       scored: 1,
-      num_return_sequences: 1,
+      num_return_sequences: numReturned,
       longest: maxLength,
       ...(shortlist && shortlistFields(sources, shortlist)),
-    }, { tokens, translation_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, attention });
-    return sources.map((source, row) => {
+    }, { tokens, translation_lengths: lengths, scores: new Float32Array(numRows), log_probs: logProbs, attention });
+    return sources.map((source, index) => Array.from({ length: numReturned }, (_, rank) => {
+      const row = index * numReturned + rank;
       const [start, length] = [row * maxLength, lengths[2 * row]];
       return {
-        ids: Array.from({ length }, (_, index) => tokens[2 * (start + index)]),
+        ids: Array.from({ length }, (_, step) => tokens[2 * (start + step)]),
         logProbs: Array.from(logProbs.subarray(start, start + length)),
         attention: attention && rowsOf(attention, start, length, width, source.length),
       };
-    });
+    }));
   }
 
   /** Score translations by a forced pass: log-probabilities [T], and the attention of a head [T][S]. */

@@ -2,13 +2,13 @@
 
 import { linksOf, numberedLinks } from "./alignment.js";
 import { capitalised, restoredCase } from "./casing.js";
-import { checksOf } from "./checks.js";
+import { checksOf, countCertainFaults, hasInventedBracket } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece, withoutSingleMarks } from "./coverage.js";
 import { withEnding } from "./edges.js";
 import { Engine, readBytes } from "./engine.js";
 import { withEntities } from "./entities.js";
 import { typographicQuotesOf, withEscapedQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
-import { OPTIONS } from "./interface.js";
+import { MAX_RETRIES, OPTIONS, RETRY_BEAMS } from "./interface.js";
 import { asLabel, mostFrequent } from "./labels.js";
 import { withoutTags } from "./masked.js";
 import { ModelFile } from "./model_file.js";
@@ -81,18 +81,49 @@ export class Translator {
     atLeastOne({ batch_size });
     if (coverage) this.#check(support);
     const documents = texts.map((text) => this.segmenter.document(text, { splits, copies }));
+    const request = { options, batchSize: batch_size, head: coverage || alignment ? this.calibration?.head ?? null : null };
     for (let pending = documents.flatMap(({ pieces }) => pieces.flatMap((piece) => [piece, ...piece.forms])); pending.length;) {
-      pending.sort((left, right) => right.ids.length - left.ids.length);
-      for (let start = 0; start < pending.length; start += batch_size) {
-        const batch = pending.slice(start, start + batch_size);
-        this.#search(batch, options, coverage || alignment ? this.calibration?.head ?? null : null);
-      }
+      this.#search(pending, request);
+      if (copies) this.#repair(pending.filter(({ isLabel }) => !isLabel), request);
       pending = this.#retry(documents, pending);
     }
-    return documents.map((parsed) => {
-      parsed.pieces = parsed.pieces.map((piece) => (piece.forms.length ? this.#bestForm(piece) : piece));
-      return this.#assembled(parsed, copies, coverage, support, alignment);
-    });
+    for (const parsed of documents) parsed.pieces = parsed.pieces.map((piece) => (piece.forms.length ? this.#bestForm(piece) : piece));
+    if (copies) this.#repair(documents.flatMap(({ pieces }) => pieces.filter(({ isLabel }) => isLabel)), request);
+    return documents.map((parsed) => this.#assembled(parsed, copies, coverage, support, alignment));
+  }
+
+  /**
+   * Search again for pieces whose translations have certain faults, and keep what has fewer.
+   *
+   * The tokens of a bracket that the source lacks are forbidden in the next search: see translate/rounds.py.
+   */
+  #repair(pieces, request) {
+    const bracketTokens = (piece, hypotheses) => hypotheses.flatMap(({ ids }) => ids)
+      .filter((token) => hasInventedBracket(piece.text, this.tokenizer.decode([token])));
+    let forbidden = new Map(); // tokens, ascending, by piece
+    for (const piece of pieces) {
+      const hasLostItems = piece.source.lost(this.#output(piece)).length > 0; // which start other retries
+      if (this.#countFaults(piece) && !hasLostItems) forbidden.set(piece, ascending(bracketTokens(piece, [piece.hypothesis])));
+    }
+    for (let retry = 0; retry < MAX_RETRIES && forbidden.size; retry++) {
+      const further = new Map();
+      for (const key of new Set(Array.from(forbidden.values(), String))) {
+        const group = Array.from(forbidden.keys()).filter((piece) => String(forbidden.get(piece)) === key);
+        const tokens = forbidden.get(group[0]);
+        const candidates = this.#search(group, { ...request, forbidden: tokens });
+        for (const piece of group) {
+          const moreTokens = ascending([...tokens, ...bracketTokens(piece, candidates.get(piece))]);
+          if (moreTokens.length > tokens.length && this.#countFaults(piece)) further.set(piece, moreTokens);
+        }
+      }
+      forbidden = further;
+    }
+  }
+
+  /** Return how many certain faults a hypothesis of a piece has: see translate/rounds.py. */
+  #countFaults(piece, { ids } = piece.hypothesis) {
+    const text = this.tokenizer.decode(ids);
+    return piece.source.lost(text).length + countCertainFaults(piece.text, text, this.checkWords);
   }
 
   /** Return the form of a label whose translation is the most frequent one among its forms. */
@@ -145,21 +176,44 @@ export class Translator {
     if (support && !this.reverse) throw new Error("support needs a reverse model: load this one with `reverse`");
   }
 
-  #search(pieces, options, head) {
+  /**
+   * Search for the translations of pieces in batches, the longest first. With `forbidden` tokens, all beams come back: a
+   * piece takes the first one with the fewest faults, if its hypothesis has more. Return the hypotheses of each piece.
+   */
+  #search(pieces, { options, batchSize, head, forbidden }) {
+    const hypotheses = new Map();
+    pieces.sort((left, right) => right.ids.length - left.ids.length);
+    for (let start = 0; start < pieces.length; start += batchSize) {
+      const batch = pieces.slice(start, start + batchSize);
+      const candidates = this.#searchBatch(batch, options, head, forbidden);
+      batch.forEach((piece, index) => hypotheses.set(piece, candidates[index]));
+    }
+    for (const [piece, candidates] of hypotheses) {
+      const ranked = forbidden ? [piece.hypothesis, ...candidates] : candidates;
+      const counts = ranked.length > 1 ? ranked.map((hypothesis) => this.#countFaults(piece, hypothesis)) : [0];
+      piece.hypothesis = ranked[counts.indexOf(Math.min(...counts))];
+      piece.received = head && mostReceived(piece.ids, piece.hypothesis.attention);
+    }
+    return hypotheses;
+  }
+
+  #searchBatch(pieces, options, head, forbidden) {
     const { longest_target: maxLength, forces_end: forcesEnd, length_factor: factor, options: defaults } = this.defaults;
     const searchOptions = Object.entries(options).filter(([name, value]) => name in OPTIONS && value !== undefined);
+    const values = { ...defaults, ...Object.fromEntries(searchOptions) };
+    if (forbidden) {
+      values.num_beams = Math.max(values.num_beams, RETRY_BEAMS);
+      values.suppress_tokens = [...values.suppress_tokens, ...forbidden];
+    }
     const sourceLimits = pieces.map(({ ids }) => factor ? Math.ceil(factor * ids.length - 1e-6) : 3 * ids.length + 30);
     const hasEnd = this.engine.tokens.end >= 0;
-    const hypotheses = this.engine.search(pieces.map(({ ids }) => ids), {
+    return this.engine.search(pieces.map(({ ids }) => ids), {
       limits: sourceLimits.map((limit) => Math.min(limit, maxLength ?? Infinity)),
       forcesEnd: sourceLimits.map((limit) => hasEnd && (limit < (maxLength ?? Infinity) ? !factor : forcesEnd)),
-      options: { ...defaults, ...Object.fromEntries(searchOptions) },
+      options: values,
+      numReturned: forbidden ? values.num_beams : 1,
       head,
       shortlist: options.shortlist ?? true ? this.shortlist : null,
-    });
-    pieces.forEach((piece, index) => {
-      piece.hypothesis = hypotheses[index];
-      piece.received = head && mostReceived(piece.ids, piece.hypothesis.attention);
     });
   }
 
@@ -294,6 +348,8 @@ function atLeastOne(values) {
     if (!Number.isInteger(values[name]) || values[name] < 1) throw new RangeError(`${name} must be at least 1, got ${values[name]}`);
   }
 }
+
+const ascending = (numbers) => [...new Set(numbers)].sort((left, right) => left - right);
 
 /** Return the highest attention that each source token receives in any step. */
 function mostReceived(ids, steps) {

@@ -9,6 +9,7 @@ stay valid.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -61,7 +62,8 @@ class CasedText(NamedTuple):
         """Return the case of the user's line at an offset, such as CAPITALS; `None` for sentence case."""
         if not self.lines:
             return None
-        return next((case for span, case in self.lines if span.start <= offset < span.end), None)
+        span, case = self.lines[max(bisect_left(self.lines, ((offset + 1,),)) - 1, 0)]  # the last that may begin there
+        return case if span.start <= offset < span.end else None
 
 
 def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = None) -> CasedText:

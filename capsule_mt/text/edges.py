@@ -25,6 +25,7 @@ MARKS_AT_END = (
 MIN_WORDS = 6  # a shorter text without a full stop may be a label
 LABEL = rf"({CASED_WORD})(?:\.\.\.|\u2026|[,;]|[ \xa0\u202f]?:)?"  # compiled at its first use
 MAX_LABEL = 64  # characters
+MAX_BESIDE_LABEL = 500  # characters of signs and items on the line of a label
 LABEL_END = r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)"
 # the lookbehind keeps a search from starting again inside a row of marks
 FIRST_LETTER = r"((?:(?<![*_~>])(?:<[^<>]*>|[*_~])+)?)([^\W_])"
@@ -77,8 +78,10 @@ def label_in(text: str, sentence: Span) -> Span | None:
     match = re.compile(LABEL).match(text, start, min(sentence.end, start + MAX_LABEL))
     if match is None or match.end() < sentence.end:
         return None
-    prefix = text[text.rfind("\n", 0, start) + 1 : start]
-    suffix = text[sentence.end :].partition("\n")[0]
+    prefix = text[max(start - MAX_BESIDE_LABEL, 0) : start].rpartition("\n")[2]
+    suffix = text[sentence.end : sentence.end + MAX_BESIDE_LABEL].partition("\n")[0]
+    if len(prefix) + len(suffix) >= MAX_BESIDE_LABEL:
+        return None
     is_alone = lacks_words(LANGUAGE_TOKEN.sub("", prefix) + suffix)
     return Span(start, match.end(1)) if is_alone else None
 

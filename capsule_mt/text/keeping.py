@@ -11,8 +11,8 @@ like a tag. The model reads an arrow between words, as in "Settings \u2192 Priva
 
 import re
 import unicodedata
-from bisect import bisect_right
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -211,6 +211,13 @@ def overlaps(span: Span, spans: Iterable[Span]) -> bool:
     return any(span.start < end and start < span.end for start, end in spans)
 
 
+def overlapping(span: Span, spans: Sequence[Span]) -> Sequence[Span]:
+    """Return those of the spans that share a character with a span; they are sorted, and none overlaps another."""
+    first = bisect_left(spans, (span.start,))
+    first -= first > 0 and spans[first - 1].end > span.start
+    return spans[first : bisect_left(spans, (span.end,))]
+
+
 def is_item(part: str) -> bool:
     """Return whether a part is a kept item that the model reads, unlike a tag."""
     return isinstance(part, Item) and not is_tag(part)
@@ -232,32 +239,75 @@ def partners_of(parts: Sequence[str]) -> dict[int, int]:
 
     Empty if elements overlap: then it is unclear which tag a translation must open or close first.
     """
-    open_tags: list[tuple[int, str]] = []
+    partners, overlap = _partners_before_overlap(parts)
+    return partners if overlap == len(parts) else {}
+
+
+def _is_emphasis(part: str) -> bool:
+    return isinstance(part, Item) and part.kind == "emphasis"
+
+
+def _without_edge_tags(parts: Sequence[str]) -> tuple[int, int]:
+    """Return the first part and the end without tags at the edges whose partners are surely outside.
+
+    A tag that is dropped may have been the partner of another one at an edge: call it again with what remains.
+    """
+    partners, overlap = _partners_before_overlap(parts)
+    content = [index for index, part in enumerate(parts) if not is_tag(part)]
+    end = len(parts)
+    while content[-1] < end - 1 and (overlap < end or partners.get(end - 1, end) >= content[-1]):
+        end -= 1
+    if end < len(parts):
+        return 0, end
+    first = 0
+    while first < content[0] and first not in partners:
+        first += 1
+    if first or not content[0] or (overlap == end and content[0] < partners[0] < end - 1):
+        return first, end
+    is_closed = all(
+        0 < partners.get(index, 0) < partners[0] and not _is_emphasis(parts[index]) for index in range(1, partners[0])
+    )
+    if overlap == end and partners[0] < content[0] and is_closed and not _is_emphasis(parts[0]):
+        return partners[0] + 1, end  # an element without content
+    if overlap == end and all(index in partners for index, part in enumerate(parts) if is_tag(part)):
+        while first < content[0] and partners[first] == end - 1 > content[-1]:  # an element around everything
+            first, end = first + 1, end - 1
+        return max(first, 1), end
+    return 1, end
+
+
+def _partners_before_overlap(parts: Sequence[str]) -> tuple[dict[int, int], int]:
+    """Return the partners of tags up to the first end tag at which elements overlap, and its index, or the end."""
+    open_tags: list[tuple[int, str]] = []  # with closed marks of emphasis, up to the end of the element around them
+    open_by_name: dict[str, list[int]] = {}
     unclosed: set[str] = set()  # names of tags that the element around them closed
     partners = {}
     for index, part in enumerate(parts):
-        if isinstance(part, Item) and part.kind == "emphasis":
-            opening = next((position for position, name in reversed(open_tags) if name == part), None)
-            if opening is None:
-                open_tags.append((index, str(part)))
+        if _is_emphasis(part):
+            if openings := open_by_name.setdefault(str(part), []):
+                partners[openings.pop()] = index
             else:
-                partners[opening] = index
-                open_tags.remove((opening, str(part)))
+                openings.append(index)
+                open_tags.append((index, str(part)))
             continue
         tag = re.match(TAG_NAME, part) if is_tag(part) else None
         if tag is None or part.endswith("/>"):
             continue
         name = tag[2].lower()
-        matches = [depth for depth, (_, open_name) in enumerate(open_tags) if open_name == name]
+        openings = open_by_name.setdefault(name, [])
         if not tag[1]:
+            openings.append(index)
             open_tags.append((index, name))
-        elif matches:
-            partners[open_tags[matches[-1]][0]] = index
-            unclosed.update(inner_name for _, inner_name in open_tags[matches[-1] + 1 :])
-            del open_tags[matches[-1] :]
+        elif openings:
+            opening = openings.pop()
+            partners[opening] = index
+            while (inner := open_tags.pop())[0] != opening:
+                if inner[0] in open_by_name[inner[1]][-1:]:
+                    open_by_name[inner[1]].pop()
+                    unclosed.add(inner[1])
         elif name in unclosed:
-            return {}
-    return partners | {end: start for start, end in partners.items()}
+            return partners | {end: start for start, end in partners.items()}, index
+    return partners | {end: start for start, end in partners.items()}, len(parts)
 
 
 class Masked:
@@ -373,8 +423,10 @@ class Masked:
         if is_whole and not (self.tags or self.stand_ins or self.tried):
             return self
         selected: list[tuple[int, Part]] = []
-        for index, (part, part_span) in enumerate(self.parts):
-            start, end = self.starts[index : index + 2]
+        # the parts that touch the span; tags have no characters
+        touching = range(bisect_left(self.starts, span.start, 1) - 1, bisect_right(self.starts, span.end))
+        for index in touching[: len(self.parts) - touching.start]:
+            (part, part_span), start, end = self.parts[index], self.starts[index], self.starts[index + 1]
             first, last = max(start, span.start), min(end, span.end)
             if is_tag(part):
                 if first <= last and index not in self._used_tags:
@@ -384,17 +436,12 @@ class Masked:
             elif first < last:  # a cut item is plain text
                 cut_span = Span(part_span.start + first - start, part_span.start + last - start)
                 selected.append((index, (str(part)[first - start : last - start], cut_span)))
-        # drop the tags at the edges whose partners are outside, one at a time
+        # drop the tags at the edges whose partners are outside
         while True:
-            parts = [part for _, (part, _) in selected]
-            partners, content = partners_of(parts), [index for index, part in enumerate(parts) if not is_tag(part)]
-            end = len(parts) - 1
-            if content[-1] < end and not partners.get(end, end) < content[-1]:
-                del selected[end]
-            elif content[0] > 0 and not content[0] < partners.get(0, 0) < end:
-                del selected[0]
-            else:
+            first_index, end_index = _without_edge_tags([part for _, (part, _) in selected])
+            if end_index - first_index == len(selected):
                 break
+            selected = selected[first_index:end_index]
         self._used_tags.update(index for index, (part, _) in selected if is_tag(part))
         return Masked([part for _, part in selected], self.kinds, prefix, normal=self.normal)
 
@@ -446,9 +493,11 @@ class Masked:
     def with_unknown(self, spans: Mapping[Span, str]) -> "Masked":
         """Return this text with spans of `text` as items of these kinds, which the vocabulary lacks."""
         parts: list[Part] = []
-        for start, (part, part_span) in self._with_numbers_as_text(spans):
+        span_starts = sorted(spans)
+        for start, (part, part_span) in self._with_numbers_as_text(span_starts):
             cut = 0
-            for span, kind in spans.items() if not isinstance(part, Item) else ():
+            for span in overlapping(Span(start, start + len(part)), span_starts) if not isinstance(part, Item) else ():
+                kind = spans[span]
                 first, last = max(span.start - start, cut), min(span.end - start, len(part))
                 if first < last:
                     item_span = Span(part_span.start + first, part_span.start + last)
@@ -466,11 +515,14 @@ class Masked:
         stand_ins = Masked(parts, kinds)._stand_ins(unknown, {})
         return Masked(parts, kinds, self.prefix, stand_ins, self.normal)
 
-    def _with_numbers_as_text(self, spans: Iterable[Span]) -> list[tuple[int, Part]]:
-        """Return the parts, each with its offset in `text`; numbers inside the spans join the text around them."""
+    def _with_numbers_as_text(self, spans: Sequence[Span]) -> list[tuple[int, Part]]:
+        """Return the parts, each with its offset in `text`; numbers inside the spans join the text around them.
+
+        spans: sorted; none overlaps another.
+        """
         joined: list[tuple[int, Part]] = []
         for start, end, (part, span) in zip(self.starts, self.starts[1:], self.parts, strict=False):
-            if isinstance(part, Item) and part.kind == "numbers" and overlaps(Span(start, end), spans):
+            if isinstance(part, Item) and part.kind == "numbers" and overlapping(Span(start, end), spans):
                 part = str(part)
             if joined and _is_unchanged_text((part, span)) and _is_unchanged_text(joined[-1][1]):
                 previous_start, (previous, previous_span) = joined[-1]
@@ -483,13 +535,16 @@ class Masked:
         """Return the used stand-ins and an unused one for each item, while they last."""
         stand_ins = dict(used)
         tried = frozenset().union(*self.tried)
+        unavailable = {*tried, *stand_ins.values()}
         words = "".join(part for part, _ in self.parts if not isinstance(part, Item) or part.kind != AMOUNT)
+        is_in_words = lru_cache(lambda text: _count(text, words) > 0)
         for index, item in items.items():
             # arrows share one; a stand-in that the sentence itself has could not be told apart in the translation
-            unavailable = tried if item.kind == ARROW else {*tried, *stand_ins.values()}
-            available = (text for text in item.stand_ins if text not in unavailable and not _count(text, words))
+            others = tried if item.kind == ARROW else unavailable
+            available = (text for text in item.stand_ins if text not in others and not is_in_words(text))
             if stand_in := next(available, None):
                 stand_ins[index] = stand_in
+                unavailable.add(stand_in)
         return stand_ins
 
     def with_numbers_for_placeholders(self) -> "Masked":
@@ -519,8 +574,8 @@ class Masked:
             if translation.count(sign) - items_text.count(sign) > words.count(sign):
                 return list(self.items)
         expected = Counter(self.stand_ins.values())
-        leaks = {index for index, text in self.stand_ins.items() if _count(text, translation) != expected[text]}
-        return [index for index in self.items if index not in items or index in leaks]
+        leaking = {text for text, count in expected.items() if _count(text, translation) != count}
+        return [index for index in self.items if index not in items or self.stand_ins.get(index) in leaking]
 
     def with_stand_ins(self, lost: Sequence[int]) -> "Masked | None":
         """Return this text with new stand-ins for lost items; `None` if they have run out.
@@ -528,7 +583,8 @@ class Masked:
         If a placeholder for a number has lost its first stand-in, the model reads the placeholder itself.
         """
         tried = (*self.tried, frozenset(self.stand_ins[index] for index in lost if index in self.stand_ins))
-        unchanged = {index: text for index, text in self.stand_ins.items() if index not in lost}
+        lost_indices = frozenset(lost)
+        unchanged = {index: text for index, text in self.stand_ins.items() if index not in lost_indices}
         items = {index: cast(Item, self.parts[index][0]) for index in lost}
         if not self.tried:
             items = {
@@ -559,20 +615,24 @@ class Masked:
 
         A foreign item is of the same kinds, but the source does not have it, or not as often.
         """
-        foreign_items: list[Part] = [
+        items: list[Part] = [
             (part, span) for part, span in with_spans(parts_of(translation, self.kinds)) if isinstance(part, Item)
         ]
-        patterns = "|".join(map(_pattern, self.stand_ins.values()))
+        spans = [span for _, span in items]
+        patterns = "|".join(map(_pattern, dict.fromkeys(self.stand_ins.values())))
         for match in re.finditer(patterns, translation) if patterns else ():
-            if not overlaps(Span(*match.span()), (span for _, span in foreign_items)):
-                foreign_items.append((Item(match[0], "urls"), Span(*match.span())))
+            if not overlapping(Span(*match.span()), spans):
+                items.append((Item(match[0], "urls"), Span(*match.span())))
+        copies: dict[str, deque[int]] = {}  # indices of items, by their text
+        for position, (item, _) in enumerate(items):
+            copies.setdefault(str(item), deque()).append(position)
         item_spans: dict[int, Span] = {}
+        used: set[int] = set()
         for index in self.items:
-            copy = next((part for part in foreign_items if part[0] == self.part_texts[index]), None)
-            if copy is not None:
-                foreign_items.remove(copy)
-                item_spans[index] = copy[1]
-        return item_spans, foreign_items
+            if positions := copies.get(self.part_texts[index]):
+                used.add(position := positions.popleft())
+                item_spans[index] = items[position][1]
+        return item_spans, [part for position, part in enumerate(items) if position not in used]
 
 
 def masked(
@@ -630,9 +690,9 @@ MAX_NUMBER = 32  # characters beside a sign that may be its number
 def with_numbers(text: str, spans: Mapping[Span, str]) -> dict[Span, str]:
     """Widen the spans of signs to the numbers beside them, as in "\xa320" or "3 \xd7 4"; return each span's kind."""
     widened: dict[Span, str] = {}
+    previous_end = 0
     for span, kind in sorted(spans.items()):
         start, end = span
-        previous_end = max((item_span.end for item_span in widened), default=0)
         if start < previous_end:
             continue  # a part of the previous amount
         if kind == SIGN:
@@ -653,6 +713,7 @@ def with_numbers(text: str, spans: Mapping[Span, str]) -> dict[Span, str]:
             elif _is_arrow_between_words(text, span):
                 kind = ARROW
         widened[Span(start, end)] = kind
+        previous_end = max(previous_end, end)
     return widened
 
 

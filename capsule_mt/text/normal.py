@@ -234,11 +234,12 @@ class Vocabulary:
         ):
             return NormalForm(source)
         sequences = self._sequences(source) if has_sequences else {}
+        sequence_spans = sorted(sequences)
         parts: list[str] = []
         spans: list[Span] = []
         end = 0
         for protected_span in (*protected, Span(len(source), len(source))):
-            for span in _clusters(source, Span(end, protected_span.start), is_composed, sequences):
+            for span in _clusters(source, Span(end, protected_span.start), is_composed, sequence_spans):
                 form = sequences.get(span)
                 form = self._form_of(source, span) if form is None else form
                 parts += [source[end : span.start], form]
@@ -477,15 +478,16 @@ def _character_spans(start: int, end: int) -> Iterable[Span]:
     return map(Span, range(start, end), range(start + 1, end + 1))
 
 
-def _clusters(text: str, span: Span, is_composed: bool, sequences: Iterable[Span]) -> list[Span]:
+def _clusters(text: str, span: Span, is_composed: bool, sequences: Sequence[Span]) -> list[Span]:
     """Return the spans of entities, `sequences`, and characters that may change, each with the marks that follow it.
 
-    A composed text has no such marks; in others, all characters may change.
+    sequences: sorted. A composed text has no such marks; in others, all characters may change.
     """
     clusters: list[Span] = []
     ends = {match.start(): match.end() for match in ENTITY.finditer(text, *span)} if "&" in text else {}
     ends = {start: end for start, end in ends.items() if character_of(text[start:end])}
-    ends |= {start: end for start, end in sequences if end <= span.end}
+    first, stop = (bisect_left(sequences, (offset,)) for offset in span)
+    ends |= {start: end for start, end in sequences[first:stop] if end <= span.end}
     offsets: Iterable[int] = range(*span)
     if is_composed:
         may_change = (match.start() for match in MAY_CHANGE.finditer(text, *span))

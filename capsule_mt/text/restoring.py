@@ -15,7 +15,18 @@ from functools import cached_property
 from itertools import accumulate
 from typing import cast
 
-from capsule_mt.text.keeping import AMOUNT, ARROW, SIGN, UNKNOWN, Item, Masked, Part, overlaps, partners_of, parts_of
+from capsule_mt.text.keeping import (
+    AMOUNT,
+    ARROW,
+    SIGN,
+    UNKNOWN,
+    Item,
+    Masked,
+    Part,
+    overlapping,
+    partners_of,
+    parts_of,
+)
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
@@ -239,11 +250,12 @@ def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Call
     text = decode(ids)
     items, foreign_items = source.items_in(text)
     invented = _invented(foreign_items, items)
+    invented_spans = frozenset(invented)
     tags: list[tuple[int, str]] = []
     if source.tags:
         alignment = Alignment(source.offsets, target_ends(decode, ids), align())
         words = _words_of_translation(text, [*items.values(), *(span for _, span in foreign_items)])
-        words = [word for word in words if word not in invented] or [Span(len(text), len(text))]
+        words = [word for word in words if word not in invented_spans] or [Span(len(text), len(text))]
         tags = Layout(source, text, words, alignment).tags()
     edits = [(span, "") for span in invented]
     edits += [(span, source.parts[index][0]) for index, span in items.items()]
@@ -279,7 +291,8 @@ def _edited(text: str, tags: list[tuple[int, str]], edits: list[tuple[Span, str]
 def _words_of_translation(translation: str, items: list[Span]) -> list[Span]:
     """Return the spans of the words and marks of a translation; each item is one word."""
     words = (Span(*match.span()) for match in re.finditer(rf"\d+(?:[.,:]\d+)+|{WORDS.pattern}", translation))
-    return sorted([*(word for word in words if not overlaps(word, items)), *items])
+    sorted_items = sorted(items)
+    return sorted([*(word for word in words if not overlapping(word, sorted_items)), *items])
 
 
 def _items_of(parts: Iterable[str], kinds: Collection[str]) -> Counter[Item]:
@@ -290,4 +303,5 @@ def _items_of(parts: Iterable[str], kinds: Collection[str]) -> Counter[Item]:
 def _invented(foreign_items: list[Part], items: dict[int, Span]) -> list[Span]:
     """Return the spans of items that the model invented; a number may be the source's in another notation."""
     spans = [span for item, span in foreign_items if cast(Item, item).kind not in (*FREE_KINDS, SIGN)]
-    return [span for span in spans if not overlaps(span, items.values())]
+    item_spans = sorted(items.values())
+    return [span for span in spans if not overlapping(span, item_spans)]

@@ -1,6 +1,7 @@
 """Cut texts into pieces for the model, batch the pieces, and join their translations."""
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
@@ -518,8 +519,10 @@ def _cut_at(cuts: Collection[int], spans: Sequence[Span]) -> list[Span]:
     if not cuts:
         return list(spans)
     parts: list[Span] = []
+    offsets = sorted(cuts)
     for span in spans:
-        edges = [span.start, *sorted(cut for cut in cuts if span.start < cut < span.end), span.end]
+        inside = offsets[bisect_right(offsets, span.start) : bisect_left(offsets, span.end)]
+        edges = [span.start, *inside, span.end]
         parts += map(Span, edges, edges[1:])
     return parts
 

@@ -190,24 +190,29 @@ def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
     if first_stop is None or first_stop.end() == line.end:  # a fast answer for most lines
         return items
     start, ends = line.start, list(items)
+    item_index, quote_index = 0, 0  # of the first that may begin, or end, after the stop
     quotes: list[Span] | None = None
     for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, first_stop.start(), line.end):
         if match.end() == line.end:
             continue
-        start = max([start, *(item for item in items if item <= match.start())])
+        while item_index < len(items) and items[item_index] <= match.start():
+            start = max(start, items[item_index])
+            item_index += 1
         if not _ends_sentence(text, start, match, rules):
             continue
         if quotes is None:
             quotes = _quotes_in(text[line.start : line.end])
         offset = match.end() - line.start
-        if not any(quote.start < offset < quote.end for quote in quotes):
+        while quote_index < len(quotes) and quotes[quote_index].end <= offset:
+            quote_index += 1
+        if not (quote_index < len(quotes) and quotes[quote_index].start < offset):
             start = match.end()
             ends.append(start)
     return sorted({*ends})
 
 
 def _quotes_in(line: str) -> list[Span]:
-    """Return the spans of the quotes and brackets of a line."""
+    """Return the spans of the quotes and brackets of a line, in order; none contains another."""
     if QUOTE_MARKS.isdisjoint(line):
         return []
     return [Span(*quote.span()) for quote in re.finditer(QUOTED, line)]
@@ -236,15 +241,18 @@ def _item_starts(text: str, line: Span) -> list[int]:
         return []
     bullet, mark, end = first[1] or "", first[2], first[3]
     starts: list[int] = []
-    offset = first.end()
-    while True:
-        mark = str(int(mark) + 1) if mark.isdecimal() else chr(ord(mark) + 1)
-        following = re.compile(rf"(?<=\s){re.escape(bullet)}{mark}{re.escape(end)}\s+(?=[^\W\d_])")
-        match = following.search(text, offset, line.end)
-        if match is None:
-            return starts
-        starts.append(match.start())
-        offset = match.end()
+    following = re.compile(rf"(?<=\s){re.escape(bullet)}(\d+|[b-z]){re.escape(end)}\s+(?=[^\W\d_])")
+    next_mark = _after(mark)
+    for match in following.finditer(text, first.end(), line.end):
+        if match[1] == next_mark:
+            starts.append(match.start())
+            next_mark = _after(next_mark)
+    return starts
+
+
+def _after(mark: str) -> str:
+    """Return the number or the letter of the next item of a list."""
+    return str(int(mark) + 1) if mark.isdecimal() else chr(ord(mark) + 1)
 
 
 def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Span]:

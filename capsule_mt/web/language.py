@@ -10,7 +10,7 @@ from html import unescape
 from html.entities import html5
 from typing import Any
 
-from capsule_mt.coverage import check_words, checks
+from capsule_mt.coverage import certain, check_words, checks
 from capsule_mt.text import (
     alignment,
     capitals,
@@ -27,6 +27,7 @@ from capsule_mt.text import (
     typography,
     words,
 )
+from capsule_mt.translate import rounds
 
 WORD_CHARACTERS, DIGITS, SPACES = r"\p{L}\p{N}_", r"\p{Nd}", r"\s\x1c-\x1f\x85"  # as Python's \w, \d and \s
 # Python's character classes, as they are written inside brackets
@@ -184,6 +185,7 @@ def patterns() -> dict[str, str]:
         "TIME": checks.TIME.pattern,
         "BRANCHES": checks.BRANCHES.pattern,
         "LAST_MARK": checks.END.pattern,
+        "NUMBERS_AND_BRACKETS": certain.NUMBERS_AND_BRACKETS.pattern,
         "EMOJI": copying.EMOJI,
         "EMOJI_BEFORE": copying.EMOJI_BEFORE,
         "LIST_MARK": copying.LIST_MARK,
@@ -262,6 +264,8 @@ def constants() -> dict[str, Any]:
         "MIN_WORDS": edges.MIN_WORDS,
         **{name: getattr(checks, name) for name in CHECKS},
         "BRACKET_PAIRS": checks.BRACKETS,
+        "BRACKET_MARKS": "".join(sorted(certain.BRACKET_MARKS)),
+        **{name: getattr(rounds, name) for name in ("RETRY_BEAMS", "MAX_RETRIES")},
         "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in checks.BRACKET_FORMS.items()},
     }
 

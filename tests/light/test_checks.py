@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from capsule_mt.coverage.certain import certain_faults, has_invented_bracket
 from capsule_mt.coverage.checks import _longest_run, checks_of, values_of
 from capsule_mt.coverage.results import Check
 from tests.fixtures.vectors import vectors
@@ -17,6 +18,20 @@ ITEMS = ["7", "1,250", "3.5", "£", "%", "{name}", "%s", "<b>", "https://example
 def test_rules(case):
     checks = checks_of(case["source"], case["translation"], *case["languages"])
     assert [[check.kind, check.missing, check.added] for check in checks] == case["checks"]
+
+
+@pytest.mark.parametrize("case", vectors("certain")["cases"], ids=repr)
+def test_certain_faults(case):
+    source, translation = case["source"], case["translation"]
+    assert len(certain_faults(source, translation, ("en", "de"))) == case["faults"]
+    assert has_invented_bracket(source, translation) == case["invented"]
+
+
+def test_certain_faults_are_checks():
+    for case in vectors("checks")["cases"]:
+        pair = case["source"], case["translation"]
+        faults = certain_faults(*pair, tuple(case["languages"]))
+        assert {*faults} <= {*checks_of(*pair, *case["languages"])}
 
 
 @pytest.mark.parametrize("lost", ITEMS)

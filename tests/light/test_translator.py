@@ -12,6 +12,7 @@ import pytest
 from capsule_mt import CoverageOptions, Translation, Translator, load
 from capsule_mt.coverage.methods import cover
 from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.search import Hypothesis
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.shortlist import Shortlist
@@ -20,7 +21,7 @@ from capsule_mt.text.languages import check_language
 from capsule_mt.translate.options import TranslationOptions, search_options
 from capsule_mt.translate.pivot import PivotTranslator
 from tests.fixtures.word_for_word import TEXTS as WORDS
-from tests.light.decoders import Echo, translator
+from tests.light.decoders import END, Echo, translator
 from tests.light.text.fakes import WordTokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -446,12 +447,91 @@ def test_a_retry_repairs_what_rules_find():
             return super().hypothesis(source, max(2 - lost, 0), limit)
 
     options = CoverageOptions(threshold=0, retry_beams=3)
-    assert translator(Echo(lost=1))("one 12", coverage=CoverageOptions(threshold=0)).text == "one"
+    assert translator(Echo(lost=1))("one 12", copy=False, coverage=CoverageOptions(threshold=0)).text == "one"
     assert translator(Echo(lost=1))("one 12", coverage=options).text == "one 12"
     decoder = Improving()
     assert translator(decoder)("one two 12 3", coverage=options).text == "one two 12 3"
     assert [len(sources) for sources, _ in decoder.calls] == [1, 1]
     assert translator(Echo(lost=1))("one two", coverage=options).text == "one"  # without a fault there is no retry
+
+
+class Inventive(Echo):
+    """Adds a bracket to each translation, each time with a token that no option forbids; the last beam adds none."""
+
+    def __init__(self, endings=("(a)", "(o", "[sic]"), num_clean=0):
+        super().__init__()
+        self.endings, self.num_clean = endings, num_clean
+
+    def translate(self, sources, options):
+        self.tokenizer_ids = [self.tokenizer.id(ending) for ending in self.endings]
+        return super().translate(sources, options)
+
+    def hypothesis(self, source, lost, limit):
+        options = self.calls[-1][1]
+        allowed = [token for token in self.tokenizer_ids if token not in options.suppress_tokens]
+        is_clean = options.num_beams > 1 and lost >= options.num_return_sequences - self.num_clean
+        ids = [*source[:-1], *([] if is_clean else allowed[:1]), END]
+        return Hypothesis(ids, [-1.0 - lost] * len(ids), False, [[1.0 / len(source)] * len(source)] * len(ids))
+
+
+def inventive(**options):
+    tokenizer = WordTokenizer()
+    decoder = Inventive(**options)
+    decoder.tokenizer = tokenizer
+    return decoder, translator(decoder, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("endings", "num_searches"),
+    [(("(a)",), 2), (("(a)", "(o"), 3), (("(", "\uff3ba", ")"), 4), (("{",), 2)],
+)
+def test_a_bracket_that_the_source_lacks_is_forbidden(endings, num_searches):
+    decoder, translate = inventive(endings=endings)
+    translations = translate(["Retry now", "Try again soon"], batch_size=2)
+    assert [translation.text for translation in translations] == ["Retry now", "Try again soon"]
+    assert len(decoder.calls) == num_searches
+    _, options = decoder.calls[-1]
+    assert {*options.suppress_tokens} == {decoder.tokenizer.id(ending) for ending in endings}
+    assert translate("Retry now", copy=False).text == f"Retry now {endings[0]}"  # as the model has it
+
+
+def test_a_translation_without_a_certain_fault_is_searched_once():
+    decoder, translate = inventive(endings=())
+    texts = ["Retry now", "Retry (now)", "3 of 12 is 3", "ha ha ha", "two three"]
+    assert [translation.text for translation in translate(texts, batch_size=8)] == texts
+    assert len(decoder.calls) == 1
+
+
+def test_a_retry_takes_the_first_beam_without_a_fault():
+    decoder, translate = inventive(endings=("(", "(", "("), num_clean=1)
+    # the source has a bracket, too, so that the search may write it
+    assert translate("Retry (now)").text == "Retry (now)"
+    (sources, first), (_, retry) = decoder.calls
+    assert (len(sources), first.num_beams, retry.num_beams, retry.num_return_sequences) == (1, 1, 4, 4)
+    assert retry.suppress_tokens == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "translation"),
+    [("one 12", "one 12"), ("one 12 and 7", "one 12 and 7"), ("purchase now", "purchase now")],
+)
+def test_further_certain_faults_start_a_retry(text, translation):
+    class Faulty(Echo):
+        def hypothesis(self, source, lost, limit):
+            ids = [*source[:-1]] if self.calls[-1][1].num_beams > 1 else [*source[:-2], source[-3]]
+            return Hypothesis([*ids, END], [-1.0] * (len(ids) + 1), False)
+
+    tokenizer = WordTokenizer()
+    assert translator(Faulty(), tokenizer)(text, copy=False).text != translation
+    assert translator(Faulty(), tokenizer)(text).text == translation
+
+
+def test_what_stays_wrong_is_a_check_of_the_translation():
+    decoder, translate = inventive(endings=("(a", "(b", "(c", "(d", "(e"))
+    translation = translate("Retry now", coverage=CoverageOptions())
+    assert len(decoder.calls) == 4  # no endless search
+    assert translation.text == "Retry now (a"
+    assert [(check.kind, check.added) for check in translation.coverage.checks] == [("brackets", "()")]
 
 
 @pytest.mark.parametrize(("length_penalty", "weight", "best"), [(1.0, 0.5, 0), (0.0, 0.5, 2), (0.0, 9.0, 0)])

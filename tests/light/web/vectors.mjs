@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { runInThisContext } from "node:vm";
 import { linksOf, numberedLinks, restoredLinks } from "./alignment.js";
 import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./casing.js";
-import { checksOf } from "./checks.js";
+import { checksOf, countCertainFaults, hasInventedBracket } from "./checks.js";
 import { coverPiece } from "./coverage.js";
 import { withEnding, withoutEnclosing } from "./edges.js";
 import { withEntities, withoutEntities } from "./entities.js";
@@ -40,6 +40,12 @@ answers.sentences = {
   fits: fits.map(({ text, limit }) => ({
     text, limit,
     pieces: splitToFit(text, [0, text.length], (part) => Array.from(part).length <= limit).map((span) => text.slice(...span)),
+  })),
+};
+
+answers.certain = {
+  cases: vectors("certain").cases.map(({ source, translation }) => ({
+    source, translation, faults: countCertainFaults(source, translation, wordsOfChecks["en,de"]), invented: hasInventedBracket(source, translation),
   })),
 };
 

@@ -1,0 +1,232 @@
+"""No text makes a function crawl: the time that each takes grows in proportion to a repeated text.
+
+`tests/system/test_patterns.py` tests patterns alone. Here are the functions around them, on 400 and on 1,600 units.
+"""
+
+import gc
+import re
+import time
+from collections import Counter
+
+import pytest
+
+from capsule_mt.coverage.checks import checks_of
+from capsule_mt.formats.reading import parse
+from capsule_mt.formats.units import Translated
+from capsule_mt.text.keeping import COPIED_KINDS, Masked, masked
+from capsule_mt.text.restoring import restored
+from capsule_mt.text.segments import Segmenter, join_translations
+from capsule_mt.text.tokenizer import Encoded
+
+NUM_UNITS, GROWTH = 400, 4
+MAX_RATIO = 8  # quadratic time has 16; caches and memory cost linear time a little more than 4
+MIN_SECONDS = 0.015  # of the longer text: below, ticks of the clock and the first use of a pattern count too much
+TRIES = 4
+ITEMS = ["%Ln", "%Ln ", "%s, ", "{{n{i}}} ", "{{count}} files ", "${{x}} ", "a_{i} ", "f() ", "`a` ", "#a "]
+ITEMS += [
+    "https://a.de/{i} ",
+    "1,234.5 ",
+    "12:30 ",
+    "20 % ",
+    "\xa320 ",
+    "x \u2264 5 ",
+    "a[1] ",
+    "{{a, plural, one {{b}}}} ",
+]
+TAGS = [
+    "<b>a</b> ",
+    "<b>",
+    "</b>",
+    "<b></b>",
+    "<b><i>",
+    "<br/>",
+    "<p>Edit</p>",
+    "**a** ",
+    "**",
+    "\U0001f600 ",
+    "a\xae ",
+]
+LINES = ["One.\\nTwo ", "Edit\n", "a\t", "{i}. a. ", "{i}) Bo. ", "\u2022 {i}. a. "]
+MARKS = [
+    '"A." B. ',
+    "(a. b) C. ",
+    "\u201cA. B\u201d C. ",
+    "(",
+    ") ",
+    "[",
+    "'",
+    "\u201c",
+    "\xab",
+    "\u2014 ",
+    "a\u2014b ",
+    "- ",
+]
+MARKS += [
+    ". . . ",
+    "&amp; ",
+    "&#{i}; ",
+    "!? ",
+    ": ",
+    "a, ",
+    "\u2192 ",
+    "A \u2192 B ",
+    "\xa3 \u0416 ",
+    "\u0416 \xa3",
+    "\u0416 ",
+]
+WORDS = [
+    "a ",
+    "A ",
+    "THE RED HAT\n",
+    "The Red Hat ",
+    "Dr. A ",
+    "\u6f22\u3002",
+    "\u6f22 ",
+    "e\u0301",
+    "two 12 ",
+    "19.45 ",
+]
+UNITS = [*ITEMS, *TAGS, *LINES, *MARKS, *WORDS]
+EDGES = [
+    ("a", "</b>", ""),
+    ("", "<b>", "a"),
+    ("", "<b></b>", "a"),
+    ("", "<i>", "<b><u></b></u>a"),
+    ("a **", " b ", "**"),
+]
+FILES = {
+    "po": ('msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n', 'msgid "a {i} %s"\nmsgstr ""\n\n'),
+    "srt": ("", "{i}\n00:00:01,000 --> 00:00:02,000\na <i>b</i>\n\n"),
+    "json": ("", '"k{i}": "a {{b}}",\n'),
+    "markdown": ("", "* a **b** `c` [d](e)\n"),
+    "properties": ("", "k{i}=a {{0}} b\n"),
+}
+
+
+class SpacedWords:
+    """A tokenizer of words between spaces, and of Latin letters only, that takes constant time for a word."""
+
+    unknown_id, special_ids, language_tokens = 0, frozenset({1}), ()
+
+    def __init__(self):
+        self.ids, self.words = {}, ["", ""]
+
+    def encode(self, text):
+        spans = [match.span() for match in re.finditer(r"\S+", text)]
+        return Encoded([*(self.id(text[start:end]) for start, end in spans), 1], [*spans, None])
+
+    def id(self, word):
+        if max(word) > "\u024f":
+            return self.unknown_id
+        if word not in self.ids:
+            self.ids[word] = len(self.words)
+            self.words.append(word)
+        return self.ids[word]
+
+    def encode_target(self, text):
+        return self.encode(text).ids
+
+    def decode(self, ids):
+        return " ".join(self.words[token] for token in ids if token > 1)
+
+
+def text_of(unit, count):
+    return "".join(unit.format(i=i) for i in range(1, count + 1))
+
+
+def seconds_for(function, *arguments):
+    gc.disable()  # it takes longer where the suite has made more objects
+    start = time.process_time()
+    function(*arguments)
+    seconds = time.process_time() - start
+    gc.enable()
+    return seconds
+
+
+def grows_too_fast(function, short, long):
+    """Return whether a function takes much more than four times as long for a text that is four times as long."""
+    seconds = seconds_for(function, *long)
+    if seconds < MIN_SECONDS:
+        return False
+    short_seconds = seconds_for(function, *short)
+    for _ in range(TRIES - 1):
+        if seconds <= MAX_RATIO * short_seconds:
+            return False
+        seconds = min(seconds, seconds_for(function, *long))
+        short_seconds = max(short_seconds, seconds_for(function, *short))
+    return seconds > MAX_RATIO * short_seconds
+
+
+TOKENIZER = SpacedWords()
+SEGMENTER = Segmenter(TOKENIZER, None, src_lang="en", tgt_lang="pt")
+
+
+def documents(text):
+    document = SEGMENTER.document(text)
+    join_translations(document, [piece.text for piece in document.pieces], "pt")
+
+
+def lines_as_sentences(text):
+    SEGMENTER._replace(split_sentences=False, keep=("numbers",)).document(text)
+
+
+def checks(text):
+    checks_of(text, text, "en", "pt")
+    checks_of(text, text.replace("a", "o").replace("1", "2"), "en", "pt")
+
+
+def retries(text):
+    source = masked(text, copies=True)
+    lost = source.lost("a")
+    retry = source.with_stand_ins(lost)
+    (retry or source).lost(text)
+    source.around_items()
+
+
+def items_restored(text):
+    source = Masked(masked(text, copies=True).parts, COPIED_KINDS)
+    restored(source, [], lambda ids: text, list)
+
+
+@pytest.mark.parametrize(
+    "function", [documents, lines_as_sentences, checks, retries], ids=lambda function: function.__name__
+)
+@pytest.mark.parametrize("unit", UNITS, ids=repr)
+def test_a_repeated_text_takes_linear_time(function, unit):
+    short, long = text_of(unit, NUM_UNITS), text_of(unit, GROWTH * NUM_UNITS)
+    assert not grows_too_fast(function, [short], [long])
+
+
+@pytest.mark.parametrize("unit", ITEMS, ids=repr)
+def test_items_are_restored_in_linear_time(unit):
+    short, long = text_of(unit, NUM_UNITS), text_of(unit, GROWTH * NUM_UNITS)
+    assert not grows_too_fast(items_restored, [short], [long])
+
+
+@pytest.mark.parametrize("edges", EDGES, ids=repr)
+def test_repeated_texts_at_edges_take_linear_time(edges):
+    start, unit, end = edges
+    short, long = (f"{start}{text_of(unit, count)}{end}" for count in (NUM_UNITS, GROWTH * NUM_UNITS))
+    assert not grows_too_fast(documents, [short], [long])
+
+
+@pytest.mark.parametrize("format", FILES)
+def test_files_are_read_and_written_in_linear_time(format):
+    def read_and_written(content):
+        parsed = parse(content, format)
+        parsed.write([Translated(unit.text) for unit in parsed.units])
+
+    start, unit = FILES[format]
+    short, long = (f"{start}{text_of(unit, count)}" for count in (NUM_UNITS, GROWTH * NUM_UNITS))
+    if format == "json":
+        short, long = (f"{{{text.rstrip(',')[:-2]}}}" for text in (short, long))
+    assert not grows_too_fast(read_and_written, [short.encode()], [long.encode()])
+
+
+def quadratic(text):
+    return sum(text.count("b", index) for index in range(len(text)))
+
+
+def test_quadratic_time_is_seen():
+    assert grows_too_fast(quadratic, ["a" * 5_000], ["a" * 20_000])
+    assert not grows_too_fast(Counter, ["a" * 100_000], ["a" * 400_000])
