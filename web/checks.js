@@ -49,7 +49,7 @@ export function countCertainFaults(source, translation, words) {
   if (compared === otherCompared && !doubled(translation).length) return 0;
   if (!source.trim() || !translation.trim()) return 0;
   const texts = [source, translation].map((text) => itemsAndWords(withoutEntities(text)).words);
-  return [...bracketChecks(...texts), ...numberChecks(texts, words), ...doubledChecks(...texts)].length;
+  return [...bracketChecks(...texts), ...numberChecks(pairedNumbers(texts), texts, words), ...doubledChecks(...texts)].length;
 }
 
 /** Whether a text has a bracket that the source does not have at all. */

@@ -121,7 +121,7 @@ def certain_checks_of(
     (_, source_words), (_, target_words) = map(_items_and_words, map(without_entities, (source, translation)))
     return [
         *_bracket_checks(source_words, target_words),
-        *_number_checks(source_words, target_words, languages),
+        *_number_checks(_paired_numbers(source_words, target_words), source_words, target_words, languages),
         *_doubled_checks(WORDS.findall(source_words), WORDS.findall(target_words)),
     ]
 

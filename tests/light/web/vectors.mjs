@@ -7,7 +7,7 @@ import { runInThisContext } from "node:vm";
 import { linksOf, numberedLinks, restoredLinks } from "./alignment.js";
 import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./casing.js";
 import { checksOf, countCertainFaults, hasInventedBracket } from "./checks.js";
-import { coverPiece } from "./coverage.js";
+import { coverPiece, withoutSingleMarks } from "./coverage.js";
 import { withEnding, withoutEnclosing } from "./edges.js";
 import { withEntities, withoutEntities } from "./entities.js";
 import { colonOfLabel, separatorWithQuotes, withEscapedQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
@@ -89,7 +89,7 @@ answers.typography = {
     { ...example, written: separatorWithQuotes(example.separator, typographyOf(example).quotes, example.first, example.last) })),
 };
 
-const { calibration, cases: marks } = vectors("marks");
+const { calibration, cases: marks, alarmed } = vectors("marks");
 answers.marks = {
   cases: marks.map((mark) => {
     const { text, tokens, unknown, received, translation, optional_words: optional, function_words: functional } = mark;
@@ -105,6 +105,10 @@ answers.marks = {
     const lists = { optional_words: new Set(optional), function_words: new Set(functional) };
     const { words, score } = coverPiece(piece, received, { ...calibration, ...lists }, 0, translation);
     return { ...mark, words: words.map(({ word, covered, untranslated }) => ({ word, covered, untranslated })), score };
+  }),
+  alarmed: alarmed.map((coverage) => {
+    const { words, target_words: targetWords = [] } = withoutSingleMarks(coverage);
+    return { ...coverage, marked: words.map((word) => word.untranslated), made_up: targetWords.map((word) => word.unsupported) };
   }),
 };
 
