@@ -67,7 +67,8 @@ def add_files(group: "argparse._ActionsContainer") -> None:
     group.add_argument(
         "--format",
         choices=(LINES, *FORMATS),
-        help="the format of the input (default: by the extension of the file, else lines of text)",
+        help="the format of the input (default: by the extension of the file; a file that ends in .txt or a "
+        "language's code, or has no extension, and a pipe are lines of text)",
     )
     group.add_argument(
         "--column", metavar="N", help="in a .tsv or .csv: the column to translate, as a number or a name"
