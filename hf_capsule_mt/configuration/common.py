@@ -4,6 +4,7 @@ import difflib
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
@@ -89,6 +90,8 @@ class CapsuleConfig(PreTrainedConfig):
     """Base of the configuration classes: refuse misspelt keywords and other families, and compare by value."""
 
     loadable_types: ClassVar[tuple[str, ...]] = ()  # other families whose checkpoints the models load completely
+    # what LoRA adapts unless `target_modules` says otherwise: linear layers that every setting of the family has
+    lora_target_modules: ClassVar[tuple[str, ...]] = ()
     label_smoothing: float | int = 0.0
     # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention",
     # "guided", "deletion"; for "attention" also the layer and the number of the "head"; the curves of "verified", the
@@ -138,6 +141,19 @@ class CapsuleConfig(PreTrainedConfig):
         """Note the class as code that comes with a checkpoint, unless it is the package's: that stays installed."""
         if _is_exported(cls):
             super().register_for_auto_class(auto_class)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all values, and tell peft, if it is in use, which layers LoRA adapts.
+
+        peft calls this to get the `model_type`, whose layers it then looks up in a table of its own. It may be
+        imported before or after this package, which must not import it.
+        """
+        constants = sys.modules.get("peft.utils.constants")
+        targets = getattr(constants, "TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING", None)
+        if targets is not None and self.lora_target_modules:
+            targets.setdefault(self.model_type, list(self.lora_target_modules))
+        values: dict[str, Any] = super().to_dict()
+        return values
 
     def _same_values(self, other: object) -> bool:
         """Compare all values, but not the path and the version of transformers that configurations come from."""

@@ -73,6 +73,7 @@ class CapsNMTConfig(CapsuleConfig):
     """
 
     model_type = "capsnmt"
+    lora_target_modules = ("votes", "source_projection", "inner_scoring", "outer_scoring")
     keys_to_ignore_at_inference = ["cache", "past_key_values", "nll_loss", "routing_weights"]
     attribute_map = {"num_hidden_layers": "encoder_layers"}
 

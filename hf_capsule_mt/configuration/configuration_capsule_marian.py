@@ -136,6 +136,8 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     model_type = "capsule_marian"
     loadable_types = ("marian",)
+    # without `out_proj`, in whose place a routing of heads stands
+    lora_target_modules = ("q_proj", "k_proj", "v_proj", "fc1", "fc2")
     keys_to_ignore_at_inference = ["cache", "past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
     attribute_map = {
         "num_attention_heads": "encoder_attention_heads",

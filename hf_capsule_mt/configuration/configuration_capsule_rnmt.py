@@ -52,6 +52,7 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
     """
 
     model_type = "capsule_rnmt"
+    lora_target_modules = ("query_projection", "key_projection", "score", "readout", "first_states")
     keys_to_ignore_at_inference = ["cache", "past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
     attribute_map = {"num_hidden_layers": "encoder_layers", "d_model": "hidden_size"}
 

@@ -68,15 +68,17 @@ class CapsulePreTrainedModel(PreTrainedModel):
             _refuse_few_bits(pretrained_model_name_or_path, subfolder)
         folder = os.path.join(os.fspath(pretrained_model_name_or_path or ""), subfolder)
         settings = {**kwargs, "output_loading_info": True}
+        loaded: Any
         try:
-            model, info = super().from_pretrained(pretrained_model_name_or_path, *args, **settings)
+            loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **settings)
         except Exception as error:  # the libraries raise many kinds, without the name of the file
             damage = damaged_file(folder)
             if damage is None:
                 raise
             raise OSError(f"{damage[0]}: damaged, or cut off: {damage[1]}") from error
         if output_loading_info:
-            return model, info
+            return loaded
+        model, info = loaded
         missing = info["missing_keys"]
         if missing and is_other_model(model, pretrained_model_name_or_path, kwargs):
             missing = set()

@@ -1,10 +1,13 @@
 """Averaging of checkpoints, starting from one, and training a part of it."""
 
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleMarianMTModel
@@ -25,6 +28,7 @@ from hf_capsule_mt.training.checkpoints import (
 )
 from tests.decoding.models import batch, build
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, tiny_model
+from tests.mixes import FAST
 from tests.training.small import CHECKPOINTING, TOKENIZER, make_trainer, weights
 
 
@@ -197,3 +201,30 @@ def test_lora_adapts_what_the_guide_names(row, name):
         merged = model.merge_and_unload()
         assert takes_fast(merged)
         torch.testing.assert_close(merged(**source, labels=labels).logits, expected, atol=5e-3, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("name", FAST)
+def test_lora_knows_the_layers_of_every_model(name):
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    model = build(name)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, init_lora_weights=False, task_type="SEQ_2_SEQ_LM"))
+    names = {path.rpartition(".")[2] for path, module in adapted.named_modules() if hasattr(module, "lora_A")}
+    linear = {path.rpartition(".")[2] for path, module in build(name).named_modules() if isinstance(module, nn.Linear)}
+    assert names == linear & set(model.config.lora_target_modules)
+    adapted(**batch(), labels=torch.randint(1, 200, (4, 5))).loss.backward()
+    learning = [weight for weight in adapted.parameters() if weight.requires_grad]
+    assert learning
+    assert all(weight.grad.abs().sum() > 0 for weight in learning)
+
+
+def test_the_table_of_peft_is_told_of_the_families(monkeypatch):
+    """Also where peft is not installed: when it asks for a configuration, as it does before it looks there."""
+    table = {"capsnmt": ["votes"]}  # what a user has registered stays
+    module = SimpleNamespace(TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING=table)
+    monkeypatch.setitem(sys.modules, "peft.utils.constants", module)
+    for name in ("plain", "rnmt", "capsules"):
+        build(name).config.to_dict()
+    assert table["capsnmt"] == ["votes"]
+    assert table["capsule_marian"] == ["q_proj", "k_proj", "v_proj", "fc1", "fc2"]
+    assert table["capsule_rnmt"] == ["query_projection", "key_projection", "score", "readout", "first_states"]
