@@ -261,6 +261,7 @@ def constants() -> dict[str, Any]:
         "ABBREVIATION_LENGTHS": list(casing.ABBREVIATION_LENGTHS),
         "ENCLOSING": edges.ENCLOSING,
         "MAX_LABEL": edges.MAX_LABEL,
+        "MAX_BESIDE_LABEL": edges.MAX_BESIDE_LABEL,
         "MIN_WORDS": edges.MIN_WORDS,
         **{name: getattr(checks, name) for name in CHECKS},
         "BRACKET_PAIRS": checks.BRACKETS,
