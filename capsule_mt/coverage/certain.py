@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from capsule_mt.coverage.repetition import doubled_phrases
 from capsule_mt.coverage.results import Check
+from capsule_mt.text.words import BRACKET_MARKS
 
-BRACKET_MARKS = frozenset("(){}[]\uff08\uff09\uff3b\uff3d\uff5b\uff5d\u3010\u3011")
 NUMBERS_AND_BRACKETS = re.compile(rf"\d+|[{re.escape(''.join(sorted(BRACKET_MARKS)))}]")
 
 

@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from capsule_mt.coverage.certain import BRACKET_MARKS
 from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NUMBER_WORDS, SIGN_NAMES
 from capsule_mt.coverage.repetition import doubled_among
 from capsule_mt.coverage.results import Check, CheckKind
@@ -20,7 +19,7 @@ from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.entities import without_entities
 from capsule_mt.text.keeping import Item, bare, parts_of
 from capsule_mt.text.sentences import language_code
-from capsule_mt.text.words import WORDS
+from capsule_mt.text.words import BRACKET_MARKS, WORDS
 
 KEPT_KINDS: tuple[CheckKind, ...] = ("tags", "urls", "placeholders")
 # a number with its separators: "1,234.56", "1 234,56", "1'234", ".5"; a time or a date is several numbers

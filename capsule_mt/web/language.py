@@ -265,7 +265,7 @@ def constants() -> dict[str, Any]:
         "MIN_WORDS": edges.MIN_WORDS,
         **{name: getattr(checks, name) for name in CHECKS},
         "BRACKET_PAIRS": checks.BRACKETS,
-        "BRACKET_MARKS": "".join(sorted(certain.BRACKET_MARKS)),
+        "BRACKET_MARKS": "".join(sorted(words.BRACKET_MARKS)),
         **{name: getattr(rounds, name) for name in ("RETRY_BEAMS", "MAX_RETRIES")},
         "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in checks.BRACKET_FORMS.items()},
     }
