@@ -4,7 +4,7 @@
 
 import { capital, LANGUAGE_TOKEN } from "./casing.js";
 import { doubled } from "./coverage.js";
-import { MAX_LABEL, PATTERNS } from "./interface.js";
+import { MAX_BESIDE_LABEL, MAX_LABEL, PATTERNS } from "./interface.js";
 import { lacksWords } from "./keeping.js";
 import { firstOf, folded, isUpper } from "./words.js";
 
@@ -15,8 +15,9 @@ const [LABEL_END, FIRST_LETTER] = [PATTERNS.LABEL_END, PATTERNS.FIRST_LETTER].ma
 export function labelIn(text, [start, end]) {
   const match = LABEL.exec(text.slice(start, Math.min(end, start + MAX_LABEL)));
   if (!match || match[0].length < end - start) return null;
-  const prefix = text.slice(text.slice(0, start).lastIndexOf("\n") + 1, start);
-  const [suffix] = text.slice(end).split("\n", 1);
+  const prefix = text.slice(Math.max(start - MAX_BESIDE_LABEL, 0), start).split("\n").at(-1);
+  const [suffix] = text.slice(end, end + MAX_BESIDE_LABEL).split("\n", 1);
+  if (prefix.length + suffix.length >= MAX_BESIDE_LABEL) return null;
   return lacksWords(prefix.replace(LANGUAGE_TOKEN, "") + suffix) ? [start, start + match[1].length] : null;
 }
 

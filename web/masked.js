@@ -17,32 +17,71 @@ const countOf = (part, text) => text.split(part).length - 1;
 const NUMBER_PLACEHOLDER = new RegExp(`^(?:${PATTERNS.NUMBER_PLACEHOLDER})$`, "u");
 const isNumberPlaceholder = ({ text, kind }) => kind === "placeholders" && NUMBER_PLACEHOLDER.test(text);
 const isTag = ({ kind }) => TAG_KINDS.includes(kind);
-export const overlaps = (span, spans) => spans.some(({ start, end }) => span.start < end && start < span.end);
+/** Whether a span shares a character with any of sorted spans, none of which overlaps another. */
+export function overlaps(span, spans) {
+  let [low, high] = [0, spans.length]; // the first span that ends after the other one's start
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (spans[middle].end <= span.start) low = middle + 1;
+    else high = middle;
+  }
+  return spans[low]?.start < span.end;
+}
 
 /** Return the index of each start tag's end tag among parts, and the reverse; empty if elements overlap. */
 export function partnersOf(parts) {
-  const [openTags, unclosed, partners] = [[], new Set(), new Map()];
+  const { partners, overlap } = partnersBeforeOverlap(parts);
+  return overlap === parts.length ? partners : new Map();
+}
+
+/** Return the partners of tags up to the first end tag at which elements overlap, and its index, or the end. */
+function partnersBeforeOverlap(parts) {
+  const [openTags, openByName, unclosed, partners] = [[], new Map(), new Set(), new Map()];
   for (const [index, part] of parts.entries()) {
-    if (part.kind === "emphasis") {
-      const opening = openTags.findLastIndex((open) => open.name === part.text);
-      if (opening < 0) openTags.push({ index, name: part.text });
-      else {
-        const [{ index: start }] = openTags.splice(opening, 1);
-        partners.set(start, index).set(index, start);
-      }
-      continue;
-    }
     const tag = isTag(part) && TAG_NAME.exec(part.text);
-    if (!tag || part.text.endsWith("/>")) continue;
-    const name = tag[2].toLowerCase();
-    const depth = openTags.findLastIndex((open) => open.name === name);
-    if (!tag[1]) openTags.push({ index, name });
-    else if (depth >= 0) {
-      partners.set(openTags[depth].index, index).set(index, openTags[depth].index);
-      for (const open of openTags.splice(depth).slice(1)) unclosed.add(open.name);
-    } else if (unclosed.has(name)) return new Map();
+    const isMark = part.kind === "emphasis";
+    if (!isMark && (!tag || part.text.endsWith("/>"))) continue;
+    const name = isMark ? part.text : tag[2].toLowerCase();
+    const openings = openByName.get(name) ?? [];
+    openByName.set(name, openings);
+    if (isMark ? !openings.length : !tag[1]) {
+      openings.push(index);
+      openTags.push({ index, name });
+    } else if (openings.length) {
+      const opening = openings.pop();
+      partners.set(opening, index).set(index, opening);
+      for (let inner; !isMark && (inner = openTags.pop()).index !== opening;) {
+        const others = openByName.get(inner.name);
+        if (others.at(-1) !== inner.index) continue; // a closed mark of emphasis
+        others.pop();
+        unclosed.add(inner.name);
+      }
+    } else if (unclosed.has(name)) return { partners, overlap: index };
   }
-  return partners;
+  return { partners, overlap: parts.length };
+}
+
+/** Return parts without tags at the edges whose partners are surely outside; call it again with the result: see keeping.py. */
+function withoutEdgeTags(parts) {
+  const { partners, overlap } = partnersBeforeOverlap(parts);
+  const isContent = (part) => !isTag(part);
+  const [contentStart, contentEnd] = [parts.findIndex(isContent), parts.findLastIndex(isContent)];
+  let [first, end] = [0, parts.length];
+  while (contentEnd < end - 1 && (overlap < end || (partners.get(end - 1) ?? end) >= contentEnd)) end--;
+  if (end < parts.length) return parts.slice(0, end);
+  const isMark = ({ kind }) => kind === "emphasis";
+  const isClosed = (start, stop) => stop < contentStart && parts.slice(start, stop).every((part, offset) => (
+    !isMark(part) && (!offset || (partners.get(start + offset) > start && partners.get(start + offset) < stop))));
+  while (first < contentStart && (!partners.has(first) || (overlap === end && isClosed(first, partners.get(first))))) {
+    first = (partners.get(first) ?? first) + 1; // a single tag, or an element without content
+  }
+  const partner = partners.get(0);
+  const isNested = overlap === end;
+  if (first || !contentStart || (isNested && contentStart < partner && partner < end - 1)) return parts.slice(first);
+  if (isNested && parts.every((part, index) => !isTag(part) || partners.has(index))) { // elements around everything
+    while (first < contentStart && partners.get(first) === end - 1 && end - 1 > contentEnd) [first, end] = [first + 1, end - 1];
+  }
+  return parts.slice(Math.max(first, 1), end);
 }
 
 /** Return a given translation as the model reads it: without tags. */
@@ -101,12 +140,13 @@ export class Masked {
 
   /** `text` without the marks of sentences in items. */
   get shadow() {
-    let { text } = this;
+    const { text, starts } = this;
+    let [shadow, end] = ["", 0];
     for (const index of this.items) {
-      const [start, end] = [this.starts[index], this.starts[index + 1]];
-      text = text.slice(0, start) + "\ue000".repeat(end - start) + text.slice(end);
+      shadow += text.slice(end, starts[index]) + "\ue000".repeat(starts[index + 1] - starts[index]);
+      end = starts[index + 1];
     }
-    return text;
+    return shadow + text.slice(end);
   }
 
   /** Its span of the user's text. */
@@ -183,25 +223,21 @@ export class Masked {
 
   /** Return a span of `text` with its tags; one at an edge only if its partner is inside, too, and not returned before. */
   part([spanStart, spanEnd]) {
-    const selected = [];
-    this.parts.forEach((part, index) => {
+    let selected = [];
+    const first = Math.max(lastUpTo(this.starts, spanStart - 0.5), 0);
+    this.parts.slice(first, lastUpTo(this.starts, spanEnd) + 1).forEach((part, offset) => {
+      const index = first + offset;
       const [start, end] = [this.starts[index], this.starts[index + 1]];
-      const [first, last] = [Math.max(start, spanStart), Math.min(end, spanEnd)];
-      if (isTag(part) ? first <= last && !this.#usedTags.has(index) : first < last && last - first === end - start) {
+      const [left, right] = [Math.max(start, spanStart), Math.min(end, spanEnd)];
+      if (isTag(part) ? left <= right && !this.#usedTags.has(index) : left < right && right - left === end - start) {
         selected.push({ ...part, index });
-      } else if (!isTag(part) && first < last) { // a cut item is plain text
-        const begin = part.start + first - start;
-        const text = part.text.slice(first - start, last - start);
+      } else if (!isTag(part) && left < right) { // a cut item is plain text
+        const begin = part.start + left - start;
+        const text = part.text.slice(left - start, right - start);
         selected.push({ text, start: begin, end: begin + text.length, index });
       }
     });
-    for (;;) {
-      const [partners, isContent, end] = [partnersOf(selected), (part) => !isTag(part), selected.length - 1];
-      const [first, last] = [selected.findIndex(isContent), selected.findLastIndex(isContent)];
-      if (last < end && (partners.get(end) ?? end) >= last) selected.pop();
-      else if (first > 0 && !(first < (partners.get(0) ?? 0) && partners.get(0) < end)) selected.shift();
-      else break;
-    }
+    for (let rest = withoutEdgeTags(selected); rest.length < selected.length; rest = withoutEdgeTags(selected)) selected = rest;
     for (const part of selected) if (isTag(part)) this.#usedTags.add(part.index);
     return this.#withParts(selected.map(({ index, ...part }) => part));
   }
@@ -209,10 +245,13 @@ export class Masked {
   /** Return this text with spans of `text` as items, which the vocabulary lacks. */
   withUnknown(spans) {
     const parts = [];
+    let spanIndex = 0; // of the first span that ends in this part, or after it
     this.parts.forEach((part, index) => {
       const offset = this.starts[index];
       let cut = 0;
-      for (const { start, end, kind } of part.kind ? [] : spans) {
+      while (spans[spanIndex]?.end <= offset) spanIndex++;
+      for (let next = spanIndex; !part.kind && spans[next]?.start < this.starts[index + 1]; next++) {
+        const { start, end, kind } = spans[next];
         const [first, last] = [Math.max(start - offset, cut), Math.min(end - offset, part.text.length)];
         if (first >= last) continue;
         const span = [part.start + first, part.start + last];
@@ -237,11 +276,17 @@ export class Masked {
   #standInsFor(items) {
     const standIns = new Map(this.standIns);
     const words = this.parts.map(({ text, kind }) => (kind === "amounts" ? "" : text)).join("");
+    const tried = new Set(this.tried.flat());
+    const used = new Set([...tried, ...standIns.values()]);
+    const counts = new Map();
+    const isInWords = (text) => counts.get(text) ?? counts.set(text, countStandIn(text, words) > 0).get(text);
     for (const index of items) {
       // arrows share one; a stand-in that the sentence itself has could not be told apart in the translation
-      const used = [...this.tried.flat(), ...(this.parts[index].kind === "arrows" ? [] : standIns.values())];
-      const standIn = standInsOf(this.parts[index]).find((text) => !used.includes(text) && !countStandIn(text, words));
-      if (standIn !== undefined) standIns.set(index, standIn);
+      const others = this.parts[index].kind === "arrows" ? tried : used;
+      const standIn = standInsOf(this.parts[index]).find((text) => !others.has(text) && !isInWords(text));
+      if (standIn === undefined) continue;
+      standIns.set(index, standIn);
+      used.add(standIn);
     }
     return standIns;
   }
@@ -252,16 +297,19 @@ export class Masked {
    * A foreign item is of the same kinds, but the source does not have it, or not as often.
    */
   itemsIn(translation) {
-    const foreignItems = this.keeps ? itemsOf(translation) : [];
+    const items = this.keeps ? itemsOf(translation) : [];
     const standIns = [...new Set(this.standIns.values())].flatMap((text) =>
       Array.from(translation.matchAll(standInPattern(text)), ({ index }) => ({ text, start: index, end: index + text.length })));
-    foreignItems.push(...standIns.filter((standIn) => !overlaps(standIn, foreignItems)));
+    items.push(...standIns.filter((standIn) => !overlaps(standIn, items)));
+    const copies = new Map(); // items by their text, the last one first
+    for (const item of items.toReversed()) copies.has(item.text) ? copies.get(item.text).push(item) : copies.set(item.text, [item]);
     const matches = new Map();
     for (const index of this.items) {
-      const copy = foreignItems.findIndex(({ text }) => text === this.#textOf(index));
-      if (copy >= 0) matches.set(index, ...foreignItems.splice(copy, 1));
+      const copy = copies.get(this.#textOf(index))?.pop();
+      if (copy) matches.set(index, copy);
     }
-    return { matches, foreignItems };
+    const matched = new Set(matches.values());
+    return { matches, foreignItems: items.filter((item) => !matched.has(item)) };
   }
 
   /**
@@ -275,15 +323,17 @@ export class Masked {
     const words = this.parts.map(({ text, kind }) => (kind ? "" : text)).join("");
     const hasHalf = (sign) => countOf(sign, translation) - countOf(sign, items) > countOf(sign, words);
     if (this.keeps && [..."%{}"].some(hasHalf)) return this.items;
-    const standIns = [...this.standIns.values()];
-    const leaks = (text) => countStandIn(text, translation) !== standIns.filter((standIn) => standIn === text).length;
-    return this.items.filter((index) => !matches.has(index) || (this.standIns.has(index) && leaks(this.standIns.get(index))));
+    const expected = new Map();
+    for (const text of this.standIns.values()) expected.set(text, (expected.get(text) ?? 0) + 1);
+    const leaking = new Set(Array.from(expected).filter(([text, count]) => countStandIn(text, translation) !== count).map(([text]) => text));
+    return this.items.filter((index) => !matches.has(index) || leaking.has(this.standIns.get(index)));
   }
 
   /** Return this text with new stand-ins for lost items; null if they have run out. A placeholder that lost its first number is read as it is. */
   withStandIns(lost) {
     const tried = [...this.tried, lost.flatMap((index) => this.standIns.get(index) ?? [])];
-    const unchanged = new Map([...this.standIns].filter(([index]) => !lost.includes(index)));
+    const lostIndices = new Set(lost);
+    const unchanged = new Map([...this.standIns].filter(([index]) => !lostIndices.has(index)));
     const lostItems = lost.filter((index) => this.tried.length || !this.standIns.has(index) || !isNumberPlaceholder(this.parts[index]));
     const standIns = this.#changed({ standIns: unchanged, tried }).#standInsFor(lostItems);
     return tried.length <= MAX_ROUNDS && lostItems.every((index) => standIns.has(index)) ? this.#changed({ standIns, tried }) : null;

@@ -11,6 +11,7 @@ const WORD_CHARACTERS = /[\p{L}\p{N}_]+/gu;
 const isFree = ({ kind }) => ["numerals", "names", "signs"].includes(kind); // a translation may have others than its source
 const isEmojiOrSign = ({ kind }) => kind === "emoji" || kind === "signs";
 const isSpace = (text) => text !== "" && text.trim() === "";
+const sorted = (spans) => spans.sort((left, right) => left.start - right.start || left.end - right.end);
 export const sumOf = (values) => values.reduce((total, value) => total + value, 0);
 
 /** Return the sums of the first 0, 1, ... of some numbers. */
@@ -211,7 +212,8 @@ class Layout {
 export function restored(source, offsets, ids, decode, align) {
   const text = decode(ids);
   const { matches, foreignItems } = source.itemsIn(text);
-  const invented = foreignItems.filter((item) => !isFree(item) && !overlaps(item, [...matches.values()]));
+  const matchedItems = sorted([...matches.values()]);
+  const invented = foreignItems.filter((item) => !isFree(item) && !overlaps(item, matchedItems));
   let tags = [];
   if (source.tags.length) {
     const words = wordsWithItems(text, [...matches.values(), ...foreignItems]).filter((word) => !invented.includes(word));
@@ -248,8 +250,8 @@ function edited(text, tags, edits) {
 
 /** Return the spans of the words and marks of a translation; each item is one word. */
 function wordsWithItems(text, items) {
-  const words = numbersAndWords(text).filter((word) => !overlaps(word, items));
-  return [...words, ...items].sort((left, right) => left.start - right.start || left.end - right.end);
+  const sortedItems = sorted(items);
+  return sorted([...numbersAndWords(text).filter((word) => !overlaps(word, sortedItems)), ...items]);
 }
 
 /** Return the offset at which each token of a translation ends in its text. */

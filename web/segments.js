@@ -9,7 +9,7 @@ import { labelIn } from "./labels.js";
 import { masked, withNumbers } from "./masked.js";
 import { EXTENDS, unknownTokens } from "./normal.js";
 import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.js";
-import { firstOf, isAlphanumeric, isLower, isMark, isUpper, lastOf, runsOn, withSpace, wordsOf } from "./words.js";
+import { firstOf, isAlphanumeric, isLower, isMark, isUpper, lastOf, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
 const ONE_GROUP = new RegExp(PATTERNS.ONE_GROUP, "gu");
@@ -73,7 +73,7 @@ export class Segmenter {
     const items = normalises ? itemsOf(cased.text, isForced ? TAGS : ITEMS) : [];
     const source = masked(cased.text, normalises ? this.vocabulary : null, items);
     const parsed = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
-    const cuts = gluedCuts(source);
+    const [cuts, lineStarts] = [gluedCuts(source), cased.lines.map(({ start }) => start)];
     for (const sentence of cutAt(cuts, this.#sentences(source, splits, isForced))) {
       const inner = copies ? withoutEnclosing(source.text, withoutCopiedEdges(source.text, sentence, this.rules.has_ordinals)) : sentence;
       const label = copies ? labelIn(source.text, inner) : null;
@@ -83,7 +83,8 @@ export class Segmenter {
         const mayLackStop = copies && part[1] === span[1] && !cuts.has(sentence[1]);
         const { piece, hasText, hasUnknown } = this.#piece(text, source.part(part), normalises, copies, mayLackStop);
         piece.isGlued = cuts.has(part[0]);
-        piece.sourceCase = cased.lines.find(({ start, end }) => start <= piece.start && piece.start < end)?.case;
+        const line = cased.lines[lastUpTo(lineStarts, piece.start)];
+        piece.sourceCase = piece.start < line?.end ? line.case : undefined;
         piece.isLabel = label !== null && !piece.source.items.length;
         if (piece.isLabel) piece.forms = this.#labelForms(piece);
         if (hasText) parsed.pieces.push(piece);
@@ -169,7 +170,8 @@ export class Segmenter {
   /** Protect words and signs with unknown tokens, which no model can translate, if the result fits. */
   #withoutUnknown(piece, unknown) {
     const { text, source } = piece;
-    let [spans, last] = [[], null]; // the last protected word
+    const spans = [];
+    let last = null; // the last protected word
     for (const { span: [start, end], tokens } of wordsOf(text, piece.offsets)) {
       if (!tokens.some((token) => unknown.has(token)) || source.isCopied([start, end])) continue;
       const word = text.slice(start, end);
@@ -178,7 +180,7 @@ export class Segmenter {
       else if (isMark(word)) {
         if (!combines && !this.vocabulary.covers(word)) spans.push({ start, end, kind: "signs" });
       } else if (last && isMark(text.slice(last.end, start))) { // only marks are between them
-        spans = spans.filter((span) => span.start <= last.start);
+        while (spans.at(-1).start > last.start) spans.pop();
         last.end = end;
       } else spans.push(last = { start, end, kind: "unknown" });
     }
@@ -292,8 +294,9 @@ export function joinTranslations({ text, pieces, copies }, translations, { quote
 
 /** Cut each span at the offsets inside it. */
 function cutAt(cuts, spans) {
+  const offsets = [...cuts].sort((left, right) => left - right);
   return spans.flatMap(([start, end]) => {
-    const edges = [start, ...[...cuts].filter((cut) => start < cut && cut < end).sort((left, right) => left - right), end];
+    const edges = [start, ...offsets.slice(lastUpTo(offsets, start) + 1, lastUpTo(offsets, end - 1) + 1), end];
     return edges.slice(1).map((edge, index) => [edges[index], edge]);
   });
 }

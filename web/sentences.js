@@ -44,14 +44,15 @@ export function splitSentences(text, rules) {
 function endsOf(line, ends, rules) {
   const items = itemStarts(line);
   const cuts = new Set(items);
-  let [start, quotes] = [0, null];
+  let [start, itemIndex, quotes, quoteIndex] = [0, 0, null, 0];
   for (const match of line.matchAll(ends)) {
     const after = match.index + match[0].length;
     if (after === line.length) continue;
-    start = Math.max(start, ...items.filter((item) => item <= match.index));
+    while (items[itemIndex] <= match.index) start = Math.max(start, items[itemIndex++]);
     if (!endsSentence(line, start, match.index, match[0], rules)) continue;
     quotes ??= Array.from(line.matchAll(QUOTED), ({ 0: quote, index }) => [index, index + quote.length]);
-    if (quotes.some(([opening, closing]) => opening < after && after < closing)) continue;
+    while (quotes[quoteIndex]?.[1] <= after) quoteIndex++;
+    if (quotes[quoteIndex]?.[0] < after) continue;
     start = after;
     cuts.add(after);
   }
@@ -73,16 +74,18 @@ function itemStarts(line) {
   if (!first) return [];
   const [bullet, end] = [first[1] ?? "", first[3]];
   const starts = [];
-  for (let [mark, offset] = [first[2], first[0].length]; ;) {
-    mark = /^\p{Nd}+$/u.test(mark) ? String(Number(mark) + 1) : String.fromCharCode(mark.charCodeAt(0) + 1);
-    const following = new RegExp(`(?<=\\s)${escapedInBrackets(bullet)}${mark}${escapedInBrackets(end)}\\s+(?=\\p{L})`, "gu");
-    following.lastIndex = offset;
-    const match = mark > "z" ? null : following.exec(line);
-    if (!match) return starts;
+  const following = new RegExp(`(?<=\\s)${escapedInBrackets(bullet)}(\\p{Nd}+|[b-z])${escapedInBrackets(end)}\\s+(?=\\p{L})`, "gu");
+  following.lastIndex = first[0].length;
+  for (let match, mark = markAfter(first[2]); (match = following.exec(line));) {
+    if (match[1] !== mark) continue;
     starts.push(match.index);
-    offset = match.index + match[0].length;
+    mark = markAfter(mark);
   }
+  return starts;
 }
+
+/** Return the number or the letter of the next item of a list. */
+const markAfter = (mark) => (/^\p{Nd}+$/u.test(mark) ? String(Number(mark) + 1) : String.fromCharCode(mark.charCodeAt(0) + 1));
 
 function endsSentence(text, start, offset, stop, rules) {
   const after = offset + stop.length;

@@ -8,6 +8,7 @@ const CJK = new RegExp(`^${PATTERNS.CJK}`, "u");
 const [TRAILING_NEIGHBOURS, LEADING_NEIGHBOURS] = [new RegExp(`[${CJK_NEIGHBOURS}]+$`), new RegExp(`^[${CJK_NEIGHBOURS}]+`)];
 export const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
 
+const MAX_DRIFT = 8; // characters that may stand between a token and the one before, as in text/words.py
 const NUMBERS_AND_WORDS = new RegExp(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${PATTERNS.WORDS}`, "gu");
 
 /** Whether all cased letters of a text are capitals, and it has one. */
@@ -32,8 +33,17 @@ export function numbersAndWords(text) {
 
 /** Return the words of a text, each with the indices of its tokens. */
 export function wordsOf(text, offsets) {
-  const tokensOf = ([start, end]) => offsets.flatMap((tokenSpan, token) =>
-    (tokenSpan && tokenSpan[0] < end && tokenSpan[1] > start ? [token] : []));
+  let lastEnd = 0;
+  const ends = offsets.map((tokenSpan) => (lastEnd = Math.max(lastEnd, tokenSpan?.[1] ?? 0))); // ascending
+  const tokensOf = ([start, end]) => {
+    const tokens = [];
+    for (let token = lastUpTo(ends, start) + 1; token < offsets.length; token++) {
+      const tokenSpan = offsets[token];
+      if (tokenSpan?.[0] >= end + MAX_DRIFT) break;
+      if (tokenSpan && tokenSpan[0] < end && tokenSpan[1] > start) tokens.push(token);
+    }
+    return tokens;
+  };
   return [...text.matchAll(WORDS)].flatMap((match) => {
     const span = [match.index, match.index + match[0].length];
     const tokens = tokensOf(span);

@@ -9,15 +9,17 @@ from collections.abc import Sequence
 
 from capsule_mt.coverage.repetition import doubled_phrases
 from capsule_mt.coverage.results import Check
+from capsule_mt.text.words import BRACKET_MARKS
 
-BRACKET_MARKS = frozenset("(){}[]\uff08\uff09\uff3b\uff3d\uff5b\uff5d\u3010\u3011")
-NUMBERS_AND_BRACKETS = re.compile(rf"\d+|[{re.escape(''.join(sorted(BRACKET_MARKS)))}]")
+_MARKS = re.escape("".join(sorted(BRACKET_MARKS)))
+NUMBERS_AND_BRACKETS = re.compile(rf"\d+|[{_MARKS}]")
+_IN_THEM = re.compile(rf"[\d{_MARKS}]")  # a fast check for most texts
 
 
 def certain_faults(source: str, translation: str, languages: tuple[str | None, str | None]) -> Sequence[Check]:
     """Return the certain faults of the translation of a sentence."""
-    compared, target_compared = map(NUMBERS_AND_BRACKETS.findall, (source, translation))
-    if compared == target_compared and not doubled_phrases(translation):
+    compared = [NUMBERS_AND_BRACKETS.findall(text) if _IN_THEM.search(text) else [] for text in (source, translation)]
+    if compared[0] == compared[1] and not doubled_phrases(translation):
         return ()
     from capsule_mt.coverage.checks import certain_checks_of  # late: see above
 

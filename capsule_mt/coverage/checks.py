@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import pairwise
 from typing import NamedTuple
 
-from capsule_mt.coverage.certain import BRACKET_MARKS
 from capsule_mt.coverage.check_words import (
     ARTICLES,
     LARGE_NUMBER,
@@ -30,7 +29,7 @@ from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.entities import without_entities
 from capsule_mt.text.keeping import Item, bare, parts_of
 from capsule_mt.text.sentences import language_code
-from capsule_mt.text.words import WORDS
+from capsule_mt.text.words import BRACKET_MARKS, WORDS
 
 KEPT_KINDS: tuple[CheckKind, ...] = ("tags", "urls", "placeholders")
 # a number with its separators: "1,234.56", "1 234,56", "1'234", ".5"; a time or a date is several numbers

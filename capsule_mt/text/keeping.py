@@ -260,20 +260,24 @@ def _without_edge_tags(parts: Sequence[str]) -> tuple[int, int]:
     if end < len(parts):
         return 0, end
     first = 0
-    while first < content[0] and first not in partners:
-        first += 1
+    while first < content[0] and (first not in partners or (overlap == end and _is_closed(parts, partners, first))):
+        first = partners.get(first, first) + 1
     if first or not content[0] or (overlap == end and content[0] < partners[0] < end - 1):
         return first, end
-    is_closed = all(
-        0 < partners.get(index, 0) < partners[0] and not _is_emphasis(parts[index]) for index in range(1, partners[0])
-    )
-    if overlap == end and partners[0] < content[0] and is_closed and not _is_emphasis(parts[0]):
-        return partners[0] + 1, end  # an element without content
     if overlap == end and all(index in partners for index, part in enumerate(parts) if is_tag(part)):
         while first < content[0] and partners[first] == end - 1 > content[-1]:  # an element around everything
             first, end = first + 1, end - 1
         return max(first, 1), end
     return 1, end
+
+
+def _is_closed(parts: Sequence[str], partners: Mapping[int, int], start: int) -> bool:
+    """Whether the element of a start tag has nothing but further such elements in it, and no marks of emphasis."""
+    end = partners[start]
+    return not _is_emphasis(parts[start]) and all(
+        is_tag(parts[tag]) and start < partners.get(tag, -1) < end and not _is_emphasis(parts[tag])
+        for tag in range(start + 1, end)
+    )
 
 
 def _partners_before_overlap(parts: Sequence[str]) -> tuple[dict[int, int], int]:

@@ -302,8 +302,8 @@ class Segmenter(NamedTuple):
                 if self._lacks(source.text[word.start : word.end]):
                     spans[word] = SIGN
             elif last is not None and is_mark(source.text[last.end : word.start]):  # only marks are between them
-                del spans[last]
-                spans = {span: kind for span, kind in spans.items() if span.start < last.start}
+                while spans and next(reversed(spans)).start >= last.start:
+                    spans.popitem()
                 last = Span(last.start, word.end)
                 spans[last] = UNKNOWN
             else:

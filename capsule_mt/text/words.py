@@ -12,6 +12,7 @@ from capsule_mt.text.sentences import Span
 
 # words, and each mark by itself
 WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
+BRACKET_MARKS = frozenset("(){}[]\uff08\uff09\uff3b\uff3d\uff5b\uff5d\u3010\u3011")
 # scripts without spaces between words, where a token of the vocabulary stands for a word
 UNSPACED_SCRIPTS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # a string: slow to compile
 # letters and marks of Chinese and Japanese

@@ -261,10 +261,11 @@ def constants() -> dict[str, Any]:
         "ABBREVIATION_LENGTHS": list(casing.ABBREVIATION_LENGTHS),
         "ENCLOSING": edges.ENCLOSING,
         "MAX_LABEL": edges.MAX_LABEL,
+        "MAX_BESIDE_LABEL": edges.MAX_BESIDE_LABEL,
         "MIN_WORDS": edges.MIN_WORDS,
         **{name: getattr(checks, name) for name in CHECKS},
         "BRACKET_PAIRS": checks.BRACKETS,
-        "BRACKET_MARKS": "".join(sorted(certain.BRACKET_MARKS)),
+        "BRACKET_MARKS": "".join(sorted(words.BRACKET_MARKS)),
         **{name: getattr(rounds, name) for name in ("RETRY_BEAMS", "MAX_RETRIES")},
         "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in checks.BRACKET_FORMS.items()},
     }

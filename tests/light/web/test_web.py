@@ -60,6 +60,7 @@ from tests.fixtures.students import write_student
 from tests.fixtures.vectors import FOLDER as VECTORS
 from tests.fixtures.vectors import vectors
 from tests.light.engine.conftest import TIERS
+from tests.light.text.test_growth import EDGES, GROWTH, LINES, NUM_UNITS, UNITS, text_of
 
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINTS = ROOT / "checkpoints"
@@ -193,7 +194,7 @@ def run_beside_modules(request, tmp_path_factory):
     """Run a script of this folder beside the modules of the package, or of the page, on a JSON value."""
     program = shutil.which("node") or pytest.skip("no node here")
     folder = tmp_path_factory.mktemp("scripts")
-    names = ["vectors", "steps", "files"]
+    names = ["vectors", "steps", "files", "growth"]
     scripts = {name: Path(__file__).with_name(f"{name}.mjs").read_text(encoding="utf-8") for name in names}
     scripts |= site.sources()
     if request.param == "page":
@@ -280,6 +281,22 @@ def test_checks_take_linear_time(source, translation, run_beside_modules):
     words = words_of_checks("en", "de")
     short, long = run_beside_modules("steps", {"texts": [texts(200), texts(400)], "words": words})
     assert 200 < long < 2.2 * short
+
+
+@pytest.mark.parametrize("run_beside_modules", ["package"], indirect=True)
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [("", unit, "") for unit in ("%Ln", *LINES)],
+        pytest.param([*(("", unit, "") for unit in UNITS), *EDGES], marks=pytest.mark.slow),
+    ],
+    ids=["few", "all"],
+)
+def test_repeated_texts_take_linear_time(texts, run_beside_modules):
+    counts = NUM_UNITS, GROWTH * NUM_UNITS
+    pairs = [[f"{start}{text_of(unit, count)}{end}" for count in counts] for start, unit, end in texts]
+    value = {"pairs": pairs, "rules": sentence_rules("en"), "words": words_of_checks("en", "pt")}
+    assert run_beside_modules("growth", value) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+// Which functions take more than linear time on repeated texts: their names and the texts, with the seconds of both.
+//
+// Standard input: pairs of a text and one that is four times as long, `rules` of sentences, and `words` of checks.
+import { readFileSync } from "node:fs";
+import { checksOf } from "./checks.js";
+import { itemsOf } from "./keeping.js";
+import { masked } from "./masked.js";
+import { Vocabulary } from "./normal.js";
+import { restored } from "./restoring.js";
+import { joinTranslations, Segmenter } from "./segments.js";
+
+const [MAX_RATIO, MIN_SECONDS, TRIES] = [8, 0.02, 5];
+const { pairs, rules, words } = JSON.parse(readFileSync(0));
+const ids = new Map();
+
+/** Tokenise a text: each word between spaces is a token, and one with other than Latin letters is unknown. */
+function encode(text) {
+  const matches = [...text.matchAll(/\S+/g)];
+  const idOf = (word) => (/[^\x00-\u024f]/.test(word) ? 0 : ids.get(word) ?? ids.set(word, ids.size + 2).get(word));
+  return { ids: [...matches.map(([word]) => idOf(word)), 1], offsets: [...matches.map(({ 0: word, index }) => [index, index + word.length]), null] };
+}
+
+const vocabulary = new Vocabulary({ encode, decode: () => "a" }, 0, [1]);
+const segmenter = new Segmenter(vocabulary, rules, Infinity, new Set([0, 1]));
+const functions = {
+  documents: (text) => {
+    const parsed = segmenter.document(text);
+    joinTranslations(parsed, parsed.pieces.map((piece) => piece.text));
+  },
+  checks: (text) => {
+    checksOf(text, text, words);
+    checksOf(text, text.replaceAll("a", "o").replaceAll("1", "2"), words);
+  },
+  retries: (text) => {
+    const source = masked(text, vocabulary, itemsOf(text));
+    (source.withStandIns(source.lost("a")) ?? source).lost(text);
+    source.aroundItems();
+  },
+  restored: (text) => {
+    const source = masked(text, vocabulary, itemsOf(text));
+    if (!source.tags.length) restored(source, [], [], () => text, () => []);
+  },
+};
+
+function secondsFor(run, text) {
+  const start = process.cpuUsage();
+  run(text);
+  const { user, system } = process.cpuUsage(start);
+  return (user + system) / 1e6;
+}
+
+function growsTooFast(run, short, long) {
+  let [shortest, longest] = [0, Infinity];
+  for (let round = 0; round < TRIES; round++) {
+    longest = Math.min(longest, secondsFor(run, long));
+    if (longest < MIN_SECONDS) return null;
+    shortest = Math.max(shortest, secondsFor(run, short));
+    if (longest <= MAX_RATIO * shortest) return null;
+  }
+  return [shortest, longest];
+}
+
+const slow = Object.entries(functions).flatMap(([name, run]) => pairs.flatMap(([short, long]) => {
+  const seconds = growsTooFast(run, short, long);
+  return seconds ? [[name, short.slice(0, 20), ...seconds]] : [];
+}));
+process.stdout.write(JSON.stringify(slow));
