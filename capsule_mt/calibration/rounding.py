@@ -202,7 +202,8 @@ def input_moments(folder: str | os.PathLike[str], sources: Sequence[str], **sett
     engine = cast(EngineDecoder, translator.loaded.decoder).engine
     engine.num_threads = 1  # sums depend on their order: several threads would write another file each time
     engine.observe(observations.observe)
-    translate_lines(translator, sources, num_beams=1, **settings)
+    # the model's own translations: a second search for a fault would count, too
+    translate_lines(translator, sources, num_beams=1, copy=False, **settings)
     return {name: observations.moments(index) for name, index in maps.items()}
 
 

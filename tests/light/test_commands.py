@@ -96,7 +96,9 @@ def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
     translation, modules = python(code, word_for_word, text=f"{LINES[0]}\n")[0]
     assert translation == Translator.from_pretrained(word_for_word)(LINES[0]).text
     names = [name.removeprefix("capsule_mt.") for name in modules.split()]
-    assert [name for name in names if name.startswith("coverage.")] == ["coverage.names"]
+    # every translation is compared with its source: a certain fault starts a second search
+    compared = ["coverage.certain", "coverage.names", "coverage.repetition"]
+    assert sorted(name for name in names if name.startswith("coverage.")) == compared
     late = {"catalog.store", "models.shortlist", "text.encodings", "text.glossary", "text.restoring"}
     late |= {"binascii", "copy", "dataclasses", "gzip", "hashlib", "heapq", "inspect", "logging", "pathlib", "shutil"}
     assert not late & {*names}

@@ -45,7 +45,8 @@ def test_auto_classes_and_pipeline(release):
     assert type(base).__module__.startswith("hf_capsule_mt.")
     assert (base.dtype, model.dtype, stored_dtype(folder)) == (torch.float32, torch.float32, torch.float16)
     translator = pipeline("translation", model=model, tokenizer=AutoTokenizer.from_pretrained(folder), device="cpu")
-    records = translator(sources, num_beams=num_beams, batch_size=16)
+    # the model's own translations: with `copy`, a doubled word starts a second search
+    records = translator(sources, num_beams=num_beams, batch_size=16, copy=False)
     is_same = [record["translation_text"] == text for record, text in zip(records, expected, strict=True)]
     assert sum(is_same) >= 0.98 * len(is_same)  # processors add in other orders, which may decide a tie
 
