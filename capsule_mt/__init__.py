@@ -8,7 +8,7 @@
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.4.0"
+__version__ = "0.4.1"
 
 if TYPE_CHECKING:
     from capsule_mt.coverage.options import CoverageOptions
