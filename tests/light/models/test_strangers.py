@@ -192,3 +192,24 @@ def test_a_folder_of_the_user_starts_no_process(tmp_path, monkeypatch):
     with probing.probing_every_model(), pytest.raises(TypeError):
         Translator.from_pretrained(folder)
     Translator.from_pretrained(folder)
+
+
+@pytest.mark.skipif(not hasattr(os.stat_result, "st_blocks"), reason="the system does not count blocks")
+def test_holes_and_links_do_not_raise_the_limits(tmp_path):
+    folder = golden("capsule_marian", tmp_path / "model")
+    size = probing.size_of(str(folder))
+    assert 0 < size <= sum(file.stat().st_size for file in folder.iterdir())
+    with open(folder / "junk", "wb") as stream:
+        stream.truncate(8 << 40)
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "nowhere").symlink_to(tmp_path / "nowhere")
+    assert probing.size_of(str(folder)) == size
+
+
+def test_limits_have_a_limit(tmp_path, monkeypatch):
+    folder = golden("capsule_marian", tmp_path / "model")
+    assert probing.MAX_SIZE == 64 << 30
+    monkeypatch.setattr(probing, "MAX_SIZE", 1000)
+    assert probing.size_of(str(folder)) == 1000
+    assert probing.size_of(str(tmp_path / "nowhere")) == 0
