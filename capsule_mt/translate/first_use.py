@@ -15,7 +15,7 @@ from capsule_mt import __version__
 from capsule_mt.catalog.entries import FACTS_FILE, pair_named
 from capsule_mt.engine.search import SearchOptions
 from capsule_mt.files.digests import file_digest
-from capsule_mt.files.outputs import read_object, write_output
+from capsule_mt.files.outputs import read_small_object, write_output
 from capsule_mt.messages import shown
 from capsule_mt.models import probing
 from capsule_mt.models.model import LoadedModel
@@ -112,7 +112,10 @@ def _digits(text: str) -> str:
 
 
 def _facts(folder: str) -> dict[str, Any]:
-    return read_object(Path(folder, FACTS_FILE)) or {}
+    try:
+        return read_small_object(Path(folder, FACTS_FILE))
+    except ValueError as error:
+        raise CheckpointError(f"{error}: to load the model without its checks, delete this file") from None
 
 
 def _is_checked(facts: dict[str, Any]) -> bool:

@@ -101,6 +101,14 @@ def test_facts_of_a_stranger_are_one_error(files):
         load("de-en")
 
 
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "%s"}' % ("a" * (1 << 20))], ids=len)
+def test_damaged_facts_are_named(content):
+    folder = put_into_cache()
+    (folder / FACTS_FILE).write_text(content)
+    with pytest.raises(CheckpointError, match=r"json: is damaged, or not a JSON .*: to load .*, delete this file$"):
+        load("de-en")
+
+
 def test_a_download_is_loaded_by_another_process_first(monkeypatch):
     folder, probed = put_into_cache(), []
     monkeypatch.setattr(first_use.probing, "probe", probed.append)

@@ -927,6 +927,22 @@ def test_files_that_name_languages_otherwise(files, message, tmp_path):
         language_pairs([folder(tmp_path / "model", **files)])
 
 
+@pytest.mark.parametrize(
+    ("name", "max_size"), [("train_result.json", 1 << 20), ("tokenizer_config.json", 1 << 23)]
+)
+@pytest.mark.parametrize("content", ["{", "[]", '{"a": "%s"}', "[" * 9999, '{"a": %s}' % ("9" * 9999)], ids=len)
+def test_files_that_tell_the_pair_are_read_whole_or_refused_by_name(name, max_size, content, tmp_path):
+    """The server reads them, and not only the process that loads a model first."""
+    model = tmp_path / "opus-mt-en-de"
+    model.mkdir()
+    (model / name).write_text(content.replace("%s", "a" * max_size))
+    message = rf"{name}: is damaged, or not a JSON object of at most {max_size} bytes$"
+    with pytest.raises(ValueError, match=message):
+        language_pairs([str(model)])
+    (model / name).write_text('{"a": "%s"}' % ("a" * (max_size - 9)))
+    assert list(language_pairs([str(model)])) == [("en", "de")]
+
+
 def test_a_list_of_languages_is_every_pair_of_them():
     # as in en-pt-BR=PATH, a region is dropped and a script is written as models write it
     assert language_pairs(["en,pt-BR,zh-Hant=a=b", "en-fr=other", "eng_Latn,por_Latn=a"]) == {
