@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from capsule_mt.models.apart import ModelSandbox
+from capsule_mt.models.model_sandbox import ModelSandbox
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.state_dict import answer
 from capsule_mt.models.weights import PICKLED_FILE, CheckpointError, Entry, SafetensorsFile

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from capsule_mt import Translator
+from capsule_mt.engine.library import NativeUnavailableError
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.sandbox import worker
 from capsule_mt.models import pickled, probe, probing
@@ -17,7 +18,7 @@ from capsule_mt.models.weights import MAX_TENSORS
 from tests.fixtures.marian_models import marian_folder
 from tests.fuzz.pickles import SOUND, archive
 from tests.fuzz.strangers import FILES, PROTOCOL, check_stranger, tensors, write_hostile
-from tests.light.models.answers import crash, fail
+from tests.light.models.answers import crash, fail, lack_engine, lack_library
 from tests.light.models.files import golden
 
 # a tuple a million deep, tuples that share tuples, and marks that are closed one by one
@@ -167,6 +168,15 @@ def test_a_probe_that_crashes_is_one_error(tmp_path, unprobed, monkeypatch):
     monkeypatch.setattr(probe.Probe, "answer", staticmethod(fail))
     with pytest.raises(CheckpointError, match=r"model: is damaged \(KeyError: "):
         probing.probe(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("answer", "error_type"), [(lack_engine, NativeUnavailableError), (lack_library, ModuleNotFoundError)]
+)
+def test_what_the_machine_lacks_is_not_a_damaged_model(answer, error_type, tmp_path, unprobed, monkeypatch):
+    monkeypatch.setattr(probe.Probe, "answer", staticmethod(answer))
+    with pytest.raises(error_type, match=r"^there is no engine for|^No module named"):
+        probing.probe(str(golden("capsule_marian", tmp_path / "model")))
 
 
 def test_a_model_is_probed_again_when_it_has_changed(tmp_path, unprobed, monkeypatch):

@@ -927,9 +927,7 @@ def test_files_that_name_languages_otherwise(files, message, tmp_path):
         language_pairs([folder(tmp_path / "model", **files)])
 
 
-@pytest.mark.parametrize(
-    ("name", "max_size"), [("train_result.json", 1 << 20), ("tokenizer_config.json", 1 << 23)]
-)
+@pytest.mark.parametrize(("name", "max_size"), [("train_result.json", 1 << 20), ("tokenizer_config.json", 1 << 23)])
 @pytest.mark.parametrize("content", ["{", "[]", '{"a": "%s"}', "[" * 9999, '{"a": %s}' % ("9" * 9999)], ids=len)
 def test_files_that_tell_the_pair_are_read_whole_or_refused_by_name(name, max_size, content, tmp_path):
     """The server reads them, and not only the process that loads a model first."""
