@@ -17,7 +17,7 @@ MEMORY = 1 << 30  # bytes
 class PickleSandbox(ModelSandbox):
     """A process that reads the table of tensors in a `pytorch_model.bin`."""
 
-    answer = staticmethod(answer)
+    answer, without_process = staticmethod(answer), ": save the model as safetensors"
 
     def tensors_in(self, file: str) -> list[Any]:
         """Return the name, type, shape, offset and size of each tensor."""

@@ -100,6 +100,34 @@ def test_a_pickle_is_read_in_another_process(pickled_folder, monkeypatch):
         load_model(folder)
 
 
+@pytest.mark.parametrize("executable", ["", None, "/nowhere/python", "frozen"])
+def test_a_machine_that_starts_no_process_is_one_error(executable, pickled_folder, unprobed, monkeypatch):
+    monkeypatch.setattr(worker, "can_fork", lambda: False)
+    if executable == "frozen":  # it would start this program once more
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+    else:
+        monkeypatch.setattr(sys, "executable", executable)
+    folder = pickled_folder(SOUND)
+    message = r": needs a process of its own to be read, but Python cannot be started \(.*\)"
+    with pytest.raises(CheckpointError, match=rf"pytorch_model\.bin{message}: save the model as safetensors$"):
+        load_model(folder)
+    with pytest.raises(CheckpointError, match=rf"model{message}$"):
+        probing.probe(str(folder))
+    with worker.Sandbox() as sandbox, pytest.raises(ValueError, match=f"^page.html{message}$"):
+        sandbox.answer = fail
+        sandbox._send("page.html")
+
+
+def test_a_fork_that_fails_is_one_error(pickled_folder, monkeypatch):
+    def refuse(serve):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(worker, "can_fork", lambda: True)
+    monkeypatch.setattr(worker, "Forked", refuse)
+    with pytest.raises(CheckpointError, match=r"bin: needs a process .* \(.*unavailable\): save the model as saf"):
+        pickled.PickleSandbox(1.0, 1 << 30).tensors_in(str(pickled_folder(SOUND) / "pytorch_model.bin"))
+
+
 @pytest.mark.parametrize(
     ("kind", "builder", "size", "message"),
     [
