@@ -20,6 +20,7 @@ PAIR = rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})"
 PAIR_AND_PATH = rf"{PAIR}=(?P<path>.+)"
 # vocab.enpt.spm, srcvocab.enja.spm: names in the students of Firefox Translations
 VOCABULARY = r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm"
+MAX_LANGUAGE = 100  # characters of a code
 MAX_TOKENIZER_CONFIG = 1 << 23  # bytes: it may list thousands of added tokens, of about 200 bytes each
 
 
@@ -151,10 +152,10 @@ def pair_of(path: str) -> LanguagePair | None:
 
 
 def _field(file: str, fields: Mapping[str, Any], name: str, kind: type[dict[str, Any]] | type[str]) -> Any:
-    """Return a field of a JSON object, or `None` if it is missing; refuse one of another type."""
+    """Return a field of a JSON object, or `None` if it is missing; refuse one of another type, or too long."""
     value = fields.get(name)
-    if value is not None and not isinstance(value, kind):
-        expected = "a text" if kind is str else "an object"
+    if value is not None and (not isinstance(value, kind) or (kind is str and len(value) > MAX_LANGUAGE)):
+        expected = f"a text of at most {MAX_LANGUAGE} characters" if kind is str else "an object"
         raise ValueError(f"{file}: `{name}` must be {expected}, got {shown(value)}")
     return value
 

@@ -113,8 +113,9 @@ def test_a_machine_that_starts_no_process_is_one_error(executable, pickled_folde
         load_model(folder)
     with pytest.raises(CheckpointError, match=rf"model{message}$"):
         probing.probe(str(folder))
-    with worker.Sandbox() as sandbox, pytest.raises(ValueError, match=f"^page.html{message}$"):
-        sandbox.answer = fail
+    sandbox = worker.Sandbox()
+    sandbox.answer = fail
+    with pytest.raises(ValueError, match=f"^page.html{message}$"):
         sandbox._send("page.html")
 
 

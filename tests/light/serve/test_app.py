@@ -918,8 +918,18 @@ def test_a_list_of_languages_must_have_codes(languages, code):
     [
         ({"train_result": {"recipe": ["en"]}}, r"train_result\.json: `recipe` must be an object, got \['en'\]"),
         ({"train_result": {"recipe": {"languages": "en-de"}}}, "`languages` must be an object, got 'en-de'"),
-        ({"train_result": {"recipe": {"languages": {"source": 5}}}}, "`source` must be a text, got 5"),
-        ({"tokenizer_config": {"source_lang": ["en"]}}, r"tokenizer_config\.json: `source_lang` must be a text, got"),
+        (
+            {"train_result": {"recipe": {"languages": {"source": 5}}}},
+            "`source` must be a text of at most 100",
+        ),
+        (
+            {"tokenizer_config": {"source_lang": "en" * 5000, "target_lang": "de"}},
+            r"tokenizer_config\.json: `source_lang` must be a text of at most 100 characters, got '(en){98}\.\.\.$",
+        ),
+        (
+            {"tokenizer_config": {"source_lang": ["en"]}},
+            r"tokenizer_config\.json: `source_lang` must be a text of at most 100 characters, got",
+        ),
     ],
 )
 def test_files_that_name_languages_otherwise(files, message, tmp_path):
