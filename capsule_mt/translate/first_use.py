@@ -37,13 +37,20 @@ MIN_KEPT = 2
 CHECKED = "checked"
 
 
-def check_files(folder: str, *, digests: bool = False) -> None:
+def check_files(
+    folder: str,
+    *,
+    digests: bool = False,
+    int8: bool = False,
+    shortlist: bool | str | os.PathLike[str] | None = None,
+) -> None:
     """Refuse files that have changed since the download: by size, and before the first use by SHA-256.
 
-    Before the first use, the model is also loaded in a process of its own.
+    Before the first use, the model is also loaded in a process of its own, and in a server before each use.
 
     Args:
         digests: compare the digests and load the model at a later use, too.
+        int8, shortlist: with which options the model is loaded, as for `probe`.
     """
     facts = _facts(folder)
     digests = digests or not _is_checked(facts)
@@ -64,8 +71,8 @@ def check_files(folder: str, *, digests: bool = False) -> None:
             )
         if digests and file_digest(file) != expected["sha256"]:
             raise CheckpointError(f"{file}: its content has changed since it was downloaded: {_advice(facts)}")
-    if digests:
-        probing.probe(folder)
+    probe = probing.probe if digests else probing.probe_if_required
+    probe(folder, int8=int8, shortlist=shortlist)
 
 
 def check_translations(folder: str, model: LoadedModel) -> None:
