@@ -126,6 +126,16 @@ def test_the_order_of_a_shortlists_name_and_of_a_configuration(tmp_path):
         ("de-en", "one.spm", "two.spm", "model.npz"),
         ("de-en", "vocab.de.1.spm", "vocab.en.2.spm", "model.npz"),
         ("x", "src.trg.spm", "trg.src.spm", "model.npz"),
+        # folders of caches, which digests name
+        *(
+            (f"{'0' * zeros}1defa2{suffix}", "vocab.de.spm", "vocab.fa.spm", "model.npz")
+            for zeros, suffix in (
+                (58, ""),
+                (58, ".00112233445566aa.partial"),
+                (58, ".00112233defa5566.partial"),
+                (34, ""),
+            )
+        ),
     ],
 )
 def test_two_vocabularies_whose_order_is_not_known(folder, source, target, model, tmp_path):
