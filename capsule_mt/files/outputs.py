@@ -131,7 +131,7 @@ def read_small_object(path: str | os.PathLike[str], max_size: int = MAX_SMALL_OB
     """Return the object in a JSON file of a stranger, empty if the file is missing; refuse one that is not read."""
     value = read_object(path, max_size)
     if value is None and os.path.lexists(path):
-        raise ValueError(f"{os.fspath(path)}: is damaged, or not a JSON object of at most {max_size} bytes")
+        raise ValueError(f"{os.fspath(path)}: cannot be read as a JSON object of at most {max_size} bytes")
     return value or {}
 
 

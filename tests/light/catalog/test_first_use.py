@@ -107,7 +107,7 @@ def test_facts_of_a_stranger_are_one_error(files):
 def test_damaged_facts_are_named(content):
     folder = put_into_cache()
     (folder / FACTS_FILE).write_text(content)
-    with pytest.raises(CheckpointError, match=r"json: is damaged, or not a JSON .*: to load .*, delete this file$"):
+    with pytest.raises(CheckpointError, match=r"json: cannot be read as a JSON .*: to load .*, delete this file$"):
         load("de-en")
 
 

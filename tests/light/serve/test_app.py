@@ -944,7 +944,7 @@ def test_files_that_tell_the_pair_are_read_whole_or_refused_by_name(name, max_si
     model = tmp_path / "opus-mt-en-de"
     model.mkdir()
     (model / name).write_text(content.replace("%s", "a" * max_size))
-    message = rf"{name}: is damaged, or not a JSON object of at most {max_size} bytes$"
+    message = rf"{name}: cannot be read as a JSON object of at most {max_size} bytes$"
     with pytest.raises(ValueError, match=message):
         language_pairs([str(model)])
     (model / name).write_text('{"a": "%s"}' % ("a" * (max_size - 9)))
