@@ -85,6 +85,11 @@ def shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
+def cut(text: object) -> str:
+    """Return the first `MAX_SHOWN` characters of a name or another error, without quotes."""
+    return str(text)[:MAX_SHOWN]
+
+
 def check_path(value: object, argument: str, accepted: str) -> None:
     """Refuse an argument that must be a name or a path, and is of another type or empty."""
     if not isinstance(value, (str, os.PathLike)):

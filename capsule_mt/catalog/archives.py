@@ -5,26 +5,29 @@ another one loads the model: what does not load does not stay in the cache. Pack
 they have models of CTranslate2.
 """
 
+import errno
 import os
 import re
 import secrets
 import shutil
+import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from capsule_mt.catalog.entries import CatalogError, cache_folder
+from capsule_mt.catalog.entries import MAX_RATIO, MAX_SMALL, CatalogError, cache_folder
 from capsule_mt.files.digests import BLOCK, digest_of, file_digest
 from capsule_mt.files.sandbox.child import Limits, reported
 from capsule_mt.files.sandbox.worker import Sandbox
-from capsule_mt.messages import shown
+from capsule_mt.messages import cut, shown
 
 MAX_BYTES = 1 << 34  # of all files, unpacked: the largest models of OPUS-MT have 1 GB
 MAX_FILES = 1000  # beside a model; OPUS-MT has about ten
-MAX_RATIO = 20  # of the unpacked size to the packed one: a tokenizer.json has 6, weights 1.1 to 1.3
-MAX_SMALL = 1 << 16  # bytes: a smaller file may have any ratio; all files together may not
+MAX_NAME = 200  # bytes
+MAX_LISTED = 4  # folders in an error
+MAX_AGE = 24 * 3600  # seconds: unpacking takes minutes
 VOCABULARY = r"\.spm$|\.model$|vocab|^tokenizer\.json$|^(?!.*decoder\.|config).*\.ya?ml$"
 MODELS = (".npz", ".bin", ".safetensors")
 HUB_MODELS = ("pytorch_model.bin", ".safetensors")  # those of transformers, which need a configuration
@@ -51,6 +54,7 @@ def _unpack(file: str, digest: str, folder: Path) -> None:
     """Unpack an archive into a new folder, which appears when its model has been loaded once."""
     from capsule_mt.models.probing import probe  # late: most archives are in the cache
 
+    _remove_leftovers(folder.parent)
     partial = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.partial")
     try:
         with Unpacker(SECONDS + SECONDS_PER_BYTE * os.path.getsize(file), MEMORY, forks=True) as unpacker:
@@ -68,6 +72,21 @@ def _unpack(file: str, digest: str, folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _remove_leftovers(cache: Path) -> None:
+    """Remove what killed processes have left, and what is not named by a digest."""
+    for entry in cache.iterdir() if cache.is_dir() else ():
+        name, *suffixes = entry.name.split(".")
+        if re.fullmatch("[0-9a-f]{64}", name) is None or (suffixes and _is_old(entry)):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_old(entry: Path) -> bool:
+    try:
+        return entry.stat().st_mtime < time.time() - MAX_AGE
+    except OSError:  # another process has removed or renamed it
+        return False
+
+
 # ---- in the sandbox
 def answer(job: dict[str, Any], contents: list[bytes], limits: Limits) -> tuple[dict[str, Any], list[bytes]]:
     """Unpack the model of an archive into a folder, which is made once the list of its files has been checked."""
@@ -78,10 +97,14 @@ def answer(job: dict[str, Any], contents: list[bytes], limits: Limits) -> tuple[
                 raise CatalogError(f"{file}: has changed while it was read: load it again")
             with zipfile.ZipFile(stream) as archive:
                 _write_members(archive, _model_members(file, stream, archive), Path(job["folder"]))
-    except (CatalogError, OSError) as error:
+    except CatalogError as error:
         return reported(error)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # its table names offsets before its beginning
+            return reported(CatalogError(f"{file}: is not a `.zip`, or it is damaged ({error})"))
+        return reported(OSError(f"{file}: {error}"))
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
-        return reported(CatalogError(f"{file}: is not a `.zip`, or it is damaged ({error})"))
+        return reported(CatalogError(f"{file}: is not a `.zip`, or it is damaged ({cut(error)})"))
     return {}, []
 
 
@@ -104,7 +127,8 @@ def _model_members(file: str, stream: IO[bytes], archive: zipfile.ZipFile) -> di
         )
     folders = {os.path.dirname(member.filename) for member in members if member.filename.endswith(MODELS)}
     if len(folders) != 1:
-        problem = f"models in the folders {', '.join(map(repr, sorted(folders)))}" if folders else "no model"
+        listed = ", ".join(map(shown, sorted(folders)[:MAX_LISTED])) + (", ..." if len(folders) > MAX_LISTED else "")
+        problem = f"models in the folders {listed}" if folders else "no model"
         raise CatalogError(f"{file}: has {problem}; needs one folder with a model ({', '.join(MODELS)})")
     (folder,) = folders
     beside = {os.path.basename(member.filename): member for member in members if _is_in(member.filename, folder)}
@@ -113,9 +137,23 @@ def _model_members(file: str, stream: IO[bytes], archive: zipfile.ZipFile) -> di
         raise CatalogError(f"{file}: has {total} bytes unpacked; at most {MAX_BYTES} are read")
     if len(beside) > MAX_FILES:
         raise CatalogError(f"{file}: has {len(beside)} files beside its model; at most {MAX_FILES} are read")
+    _check_plain_names(file, beside)
     _check_names(file, beside)
     _check_ratios(file, os.fstat(stream.fileno()).st_size, beside)
     return beside
+
+
+def _check_plain_names(file: str, members: Mapping[str, zipfile.ZipInfo]) -> None:
+    """Refuse names that some system cannot write as they are, or would write into another file."""
+    for name, member in members.items():
+        size = len(name.encode("utf-8", "surrogatepass"))
+        if size > MAX_NAME:
+            raise CatalogError(
+                f"{file}: the name {shown(name)} of a file beside its model has {size} bytes; "
+                f"at most {MAX_NAME} are read"
+            )
+        if ":" in name or "\0" in member.orig_filename:  # Windows' streams of a file; Python cuts a name at a NUL
+            raise CatalogError(f"{file}: {shown(member.orig_filename)} is not a plain name of a file")
 
 
 def _check_names(file: str, names: Iterable[str]) -> None:

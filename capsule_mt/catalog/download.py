@@ -14,7 +14,15 @@ from http.client import HTTPMessage
 from pathlib import Path
 from typing import IO, Any
 
-from capsule_mt.catalog.entries import OFFLINE, CatalogError, DownloadError, RemoteFile, is_offline
+from capsule_mt.catalog.entries import (
+    MAX_RATIO,
+    MAX_SMALL,
+    OFFLINE,
+    CatalogError,
+    DownloadError,
+    RemoteFile,
+    is_offline,
+)
 from capsule_mt.files.outputs import read_object
 
 BLOCK = 1 << 16
@@ -23,7 +31,6 @@ TRIES = 4  # in a row without a new byte
 SECONDS_BETWEEN_TRIES = 1.0
 TRANSIENT_STATUSES = (408, 429, 500, 502, 503, 504)
 MAX_JSON = 1 << 26  # bytes: Mozilla's registry has 1 MB
-MAX_RATIO, MAX_SMALL = 20, 1 << 16  # a packed file that is larger unpacks to at most 20 times its size
 GZIP = b"\x1f\x8b"
 NETWORK_ERRORS = (http.client.HTTPException, ConnectionError, TimeoutError, urllib.error.URLError)
 

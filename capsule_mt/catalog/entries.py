@@ -27,6 +27,8 @@ CACHE_PARENTS = {
     "darwin": ("XDG_CACHE_HOME", "Library/Caches"),
     "win32": ("LOCALAPPDATA", "AppData/Local"),
 }
+MAX_RATIO = 20  # of the unpacked size to the packed one: a tokenizer.json has 6, weights 1.1 to 1.3
+MAX_SMALL = 1 << 16  # bytes: a smaller file may have any ratio
 # file names from a catalog, which anybody may have written
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from capsule_mt.catalog.entries import is_archive, languages_and_folder, languages_in
-from capsule_mt.files.outputs import read_object
+from capsule_mt.files.outputs import read_small_object
 from capsule_mt.messages import shown
 from capsule_mt.text.languages import LANGUAGES, REGION, TWO_LETTER_CODES, is_surely_other_language, without_region
 
@@ -20,6 +20,8 @@ PAIR = rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})"
 PAIR_AND_PATH = rf"{PAIR}=(?P<path>.+)"
 # vocab.enpt.spm, srcvocab.enja.spm: names in the students of Firefox Translations
 VOCABULARY = r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm"
+MAX_LANGUAGE = 100  # characters of a code
+MAX_TOKENIZER_CONFIG = 1 << 23  # bytes: it may list thousands of added tokens, of about 200 bytes each
 
 
 class LanguagePair(NamedTuple):
@@ -128,9 +130,9 @@ def _without_region(code: str) -> str:
 def pair_of(path: str) -> LanguagePair | None:
     """Return the pair of a checkpoint's training recipe, tokenizer or vocabulary, or else that of its name."""
     result_file, tokenizer_file = (os.path.join(path, name) for name in ("train_result.json", "tokenizer_config.json"))
-    recipe = _field(result_file, read_object(result_file) or {}, "recipe", dict) or {}
+    recipe = _field(result_file, read_small_object(result_file), "recipe", dict) or {}
     languages = _field(result_file, recipe, "languages", dict) or {}
-    tokenizer = read_object(tokenizer_file) or {}
+    tokenizer = read_small_object(tokenizer_file, MAX_TOKENIZER_CONFIG)
     for file, fields, names in (
         (result_file, languages, ("source", "target")),
         (tokenizer_file, tokenizer, ("source_lang", "target_lang")),
@@ -150,10 +152,10 @@ def pair_of(path: str) -> LanguagePair | None:
 
 
 def _field(file: str, fields: Mapping[str, Any], name: str, kind: type[dict[str, Any]] | type[str]) -> Any:
-    """Return a field of a JSON object, or `None` if it is missing; refuse one of another type."""
+    """Return a field of a JSON object, or `None` if it is missing; refuse one of another type, or too long."""
     value = fields.get(name)
-    if value is not None and not isinstance(value, kind):
-        expected = "a text" if kind is str else "an object"
+    if value is not None and (not isinstance(value, kind) or (kind is str and len(value) > MAX_LANGUAGE)):
+        expected = f"a text of at most {MAX_LANGUAGE} characters" if kind is str else "an object"
         raise ValueError(f"{file}: `{name}` must be {expected}, got {shown(value)}")
     return value
 

@@ -25,7 +25,7 @@ from capsule_mt.catalog.entries import (
     pair_named,
     without_regions,
 )
-from capsule_mt.files.outputs import read_object
+from capsule_mt.files.outputs import MAX_SMALL_OBJECT, read_object
 
 NOTICE_FILE = "NOTICE.txt"
 PARTIAL = ".partial"  # ends the name of a folder whose download is not finished
@@ -135,7 +135,7 @@ def downloaded_models() -> list[DownloadedModel]:
     for file in cache_folder().glob(f"*/**/{FACTS_FILE}"):
         if file.parent.name.endswith(PARTIAL):  # whose download was stopped before its last step
             continue
-        facts = read_object(file) or {}
+        facts = read_object(file, MAX_SMALL_OBJECT) or {}
         name, licence, author = (str(facts.get(key, "")) for key in ("name", "licence", "author"))
         if name:
             size = sum(path.stat().st_size for path in file.parent.iterdir() if path.is_file())

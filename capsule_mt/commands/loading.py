@@ -143,7 +143,7 @@ def load_translator(
         except (UnsupportedModelError, NativeUnavailableError) as error:
             is_marian = os.path.exists(models[0]) and not os.path.exists(os.path.join(models[0], "config.json"))
             if only_native or is_marian or options["int8"] or options["shortlist"]:
-                raise ValueError(str(error)) from None
+                raise UnsupportedModelError(str(error)) from None
             reason = str(error)
         except CatalogError as error:  # transformers may still load it by its name on the hub
             from capsule_mt.catalog.hub import NAME

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_network
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.commands.loading import folders_of, load_translator
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from capsule_mt.catalog.pairs import LanguagePair
     from capsule_mt.serve.connections import Network
     from capsule_mt.text.detecting import Detector
+    from capsule_mt.translate.scoring import Scorer
     from capsule_mt.translate.text_translator import TextTranslator
     from capsule_mt.translate.translator import Translator
 
@@ -226,6 +227,21 @@ def pivots_of(translators: "Mapping[LanguagePair, TextTranslator]") -> "dict[Lan
     }
 
 
+def reverses_of(translators: "Mapping[LanguagePair, TextTranslator]") -> "dict[Scorer, Scorer]":
+    """Return the reverse model of each one that has one among these, whatever its folder is called."""
+    from capsule_mt.catalog.pairs import LanguagePair
+    from capsule_mt.translate.scoring import Scorer
+
+    reverse_of: dict[Scorer, Scorer] = {}
+    for pair, translator in translators.items():
+        reverse = translators.get(LanguagePair(pair.target, pair.source))
+        # a model of both directions has a calibration of one
+        if isinstance(translator, Scorer) and isinstance(reverse, Scorer) and reverse is not translator:
+            translator.check_direction(reverse)
+            reverse_of[translator] = reverse
+    return reverse_of
+
+
 def hosts_of(arguments: argparse.Namespace) -> frozenset[str]:
     """Return the host names that clients may use; empty for any.
 
@@ -251,38 +267,66 @@ class ModelList:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
+        self._is_serving = False
         self._loaded: dict[str, Translator] = {}  # by folder: a model that several pairs need is loaded once
+        self._others: dict[str, Any] = {}  # those of transformers, by path or name
         self._files: dict[str, list[tuple[str, int, int]]] = {}  # `files_in` each folder when it was loaded
+        self._reverse_of: dict[Scorer, Scorer] = {}
 
     def load(self) -> "tuple[dict[LanguagePair, TextTranslator], Detector | None]":
-        """Load the models, and a detector of their languages; those whose files have not changed stay."""
-        from capsule_mt.catalog.pairs import LanguagePair
-        from capsule_mt.translate.scoring import Scorer
+        """Load the models, and a detector of their languages; those whose files have not changed stay.
+
+        An error has no effect on the models of the call before.
+        """
+        from capsule_mt.translate.pivot import PivotTranslator
 
         pairs, origins = self._pairs()
         paths = dict.fromkeys(pairs.values())
         folders = {folder for path in paths for folder in folders_of(path)}
-        self._loaded = {
-            folder: translator
-            for folder, translator in self._loaded.items()
-            if folder in folders and self._files.get(folder) == files_in(folder)  # lacks one if another one failed
-        }
-        translator_of = {}
+        loaded = {folder: model for folder, model in self._loaded.items() if folder in folders and self._has(folder)}
+        translator_of = {path: self._others[path] for path in paths if path in self._others and self._has(path)}
         for pair, path in pairs.items():
             if path not in translator_of:
-                with errors_from(origins[pair]):
-                    translator_of[path] = load_translator(path, vars(self._arguments), self._loaded)
-        self._files = {folder: files_in(folder) for folder in self._loaded}
+                with errors_from(origins[pair]), self._engine_alone():
+                    translator_of[path] = load_translator(path, self._options(), loaded)
+        others = {
+            path: translator
+            for path, translator in translator_of.items()
+            if translator not in loaded.values() and not isinstance(translator, PivotTranslator)
+        }
         translators = {pair: translator_of[path] for pair, path in pairs.items()}
         check_languages(translators, pairs, origins)
-        for pair, translator in translators.items():
-            back = LanguagePair(pair.target, pair.source)
-            reverse = translators.get(back)
-            # a model of both directions has a calibration of one
-            if isinstance(translator, Scorer) and isinstance(reverse, Scorer) and reverse is not translator:
-                translator.reverse = reverse  # whatever its folder is called
-        translators |= pivots_of(translators)
-        return translators, detector_of({code for pair in pairs for code in pair})
+        reverse_of = reverses_of(translators)
+        detector = detector_of({code for pair in pairs for code in pair})
+        files = {folder: files_in(folder) for folder in (*loaded, *others)}
+        # from here on, nothing fails
+        for translator in self._reverse_of.keys() | reverse_of.keys():
+            translator.reverse = reverse_of.get(translator)
+        self._loaded, self._others, self._files, self._reverse_of = loaded, others, files, reverse_of
+        self._is_serving = True
+        return translators | pivots_of(translators), detector
+
+    def _has(self, folder: str) -> bool:
+        """Return whether the files of a folder are those of its loaded model; a name has no files."""
+        return folder in self._files and self._files[folder] == files_in(folder)
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options of loading: a reload does not read a model by transformers, which has no limits."""
+        return {**vars(self._arguments), **({"backend": "native"} if self._is_serving else {})}
+
+    @contextmanager
+    def _engine_alone(self) -> Iterator[None]:
+        """End the errors of models that only transformers may read by what to do at a reload."""
+        from capsule_mt.engine.library import NativeUnavailableError
+        from capsule_mt.engine.program import UnsupportedModelError
+
+        try:
+            yield
+        except (UnsupportedModelError, NativeUnavailableError) as error:
+            if not self._is_serving:
+                raise
+            advice = "only transformers may read it, at the start: restart the server"
+            raise ValueError(f"{error}: {advice}") from None
 
     def _pairs(self) -> "tuple[dict[LanguagePair, str], dict[LanguagePair, str]]":
         """Return the path or name of each pair's model, and the line of `--models` that names it, or an empty text."""
@@ -293,7 +337,7 @@ class ModelList:
         names = [(name, "") for name in self._arguments.checkpoints]
         for name, origin in [*names, *names_in(self._arguments.models)]:
             with errors_from(origin):
-                if os.path.isdir(name):
+                if os.path.isdir(name) and not self._has(name):
                     self._probe(name)
                 pairs = language_pairs([name], pairs)
             for pair in pairs:
@@ -302,10 +346,12 @@ class ModelList:
 
     def _probe(self, folder: str) -> None:
         """Refuse a damaged or hostile model before this process reads it; transformers may read another one."""
+        from capsule_mt.engine.library import NativeUnavailableError
         from capsule_mt.engine.program import UnsupportedModelError
         from capsule_mt.models.probing import probe
 
-        with suppress(UnsupportedModelError):
+        is_left = () if self._is_serving else (UnsupportedModelError, NativeUnavailableError)
+        with self._engine_alone(), suppress(*is_left):
             probe(folder, int8=self._arguments.int8, shortlist=self._arguments.shortlist)
 
 
@@ -350,8 +396,9 @@ def names_in(path: str | None) -> list[tuple[str, str]]:
 
 
 def files_in(folder: str) -> list[tuple[str, int, int]]:
-    """Return the names, sizes and times of the files of a model, which say whether it has changed."""
-    return sorted((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in os.scandir(folder))
+    """Return the names, sizes and times of the files of a model, which say whether it has changed; none for a name."""
+    files = os.scandir(folder) if os.path.isdir(folder) else ()
+    return sorted((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 
 def serve(arguments: argparse.Namespace) -> bool:

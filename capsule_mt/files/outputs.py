@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # importing it takes 4 ms, and a run that writes to stdout do
     from pathlib import Path
 
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
-MAX_OBJECT = 1 << 26  # bytes
+MAX_OBJECT, MAX_SMALL_OBJECT = 1 << 26, 1 << 20  # bytes
 NUMBERS = itertools.count()  # of partial files: a process may have several open at once
 
 
@@ -114,17 +114,25 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
-def read_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+def read_object(path: str | os.PathLike[str], max_size: int = MAX_OBJECT) -> dict[str, Any] | None:
     """Return the object in a JSON file, or `None` if the file is missing, damaged, too large, or a pipe."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
             return None
         with open(path, "rb") as stream:
-            content = stream.read(MAX_OBJECT + 1)
-        value = json.loads(content) if len(content) <= MAX_OBJECT else None
+            content = stream.read(max_size + 1)
+        value = json.loads(content) if len(content) <= max_size else None
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def read_small_object(path: str | os.PathLike[str], max_size: int = MAX_SMALL_OBJECT) -> dict[str, Any]:
+    """Return the object in a JSON file of a stranger, empty if the file is missing; refuse one that is not read."""
+    value = read_object(path, max_size)
+    if value is None and os.path.lexists(path):
+        raise ValueError(f"{os.fspath(path)}: cannot be read as a JSON object of at most {max_size} bytes")
+    return value or {}
 
 
 def remove_partials(path: "Path") -> None:

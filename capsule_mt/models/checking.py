@@ -5,24 +5,45 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeGuard
 
-from capsule_mt.messages import shown
+from capsule_mt.messages import MAX_SHOWN, shown
 from capsule_mt.models.schema import Rule, Schema
 from capsule_mt.models.weights import CheckpointError
-from capsule_mt.options.table import NEUTRAL, SEARCH_OPTIONS
+from capsule_mt.options.table import BY_NAME, NEUTRAL, SEARCH_OPTIONS
 
 MAX_POINTS, MAX_WORDS = 10_000, 100_000
+MAX_VALUES = 100_000  # of an option that the engine lacks, with those inside of lists and the characters of texts
 MARK_NAMES = ("sure", "likely", "all")
 
 
 def check_generation(values: Mapping[str, Any], vocabulary: int, origin: str) -> None:
-    """Refuse search settings of a wrong type or outside of their range."""
+    """Refuse search settings of a wrong type, outside of their range, or so long that each call would take long."""
     check_search_options(values, origin)
-    for name in ("suppress_tokens", "bad_words_ids"):
-        tokens = [token for part in values.get(name) or () for token in (part if _is_list(part) else [part])]
+    for name in values.keys() - BY_NAME.keys():
+        if _num_values(values[name]) > MAX_VALUES:
+            raise CheckpointError(f"{origin}: `{name[:MAX_SHOWN]}` has more than {MAX_VALUES} values")
+    for name in (option.name for option in SEARCH_OPTIONS if option.kind in ("tokens", "phrases")):
+        parts = values.get(name) or ()
+        tokens = [token for part in parts for token in (part if _is_list(part) else [part])]
+        if max(len(parts), len(tokens)) > vocabulary:
+            raise CheckpointError(
+                f"{origin}: `{name}` must have at most {vocabulary} tokens, as many as the vocabulary, got "
+                f"{max(len(parts), len(tokens))}"
+            )
         if any(token >= vocabulary for token in tokens):
             raise CheckpointError(
                 f"{origin}: `{name}` must be lists of tokens from 0 to {vocabulary - 1}, got {shown(values[name])}"
             )
+
+
+def _num_values(value: Any) -> int:
+    """Return how many values and characters a value of a JSON file has, including those of its lists and objects."""
+    total, waiting = 0, [value]
+    while waiting:
+        value = waiting.pop()
+        parts = [*value, *value.values()] if isinstance(value, dict) else value if _is_list(value) else ()
+        total += len(value) if isinstance(value, str) else 1
+        waiting.extend(parts)
+    return total
 
 
 def check_search_options(values: Mapping[str, Any], origin: str) -> None:

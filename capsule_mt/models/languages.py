@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from capsule_mt.messages import shown
 from capsule_mt.text.languages import LANGUAGES, TRADITIONAL_CHINESE, TWO_LETTER_CODES
 from capsule_mt.text.target_tokens import codes_in, refuse_missing_target, refuse_unknown_target
 from capsule_mt.text.tokenizer import Encoded
@@ -68,7 +69,7 @@ class ManyLanguages:
         if only_target not in (target_code, None):
             raise ValueError(
                 f"`tgt_lang` must be {only_target}, the language of the checkpoint's `decoder_start_token_id`, "
-                f"got {target!r}"
+                f"got {shown(target)}"
             )
         return PairTokenizer(self, source_code, target_code, start)
 
@@ -127,7 +128,7 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
     near = same_language or _similar(language or "", codes)
     examples = ", ".join(near[:NUM_EXAMPLES]) + (", ..." if len(near) > NUM_EXAMPLES else "")
     accepted = "one of" if len(matches) > 1 else "one of the model's languages, such as"
-    actual = "it is missing" if language is None else f"got {language!r}"
+    actual = "it is missing" if language is None else f"got {shown(language)}"
     raise ValueError(f"`{argument}` must be {accepted} {examples}; {actual}")
 
 

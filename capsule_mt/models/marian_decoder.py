@@ -1,7 +1,7 @@
 """The options for Marian's decoder beside a model, as in decoder.yml: none is dropped in silence.
 
-Some are read, some change no translation, others are refused by name. What is not an option of Marian's decoder,
-such as an option of training, is named in a warning.
+Some are read, some have no effect here (docs/models.md lists those that change what Marian writes), others are refused
+by name. What is not an option of Marian's decoder, such as an option of training, is named in a warning.
 """
 
 from collections.abc import Mapping
@@ -49,34 +49,19 @@ REFUSED = {
 }
 # options of a model that its own file may lack; it then takes them from the configuration, as Marian does
 MODEL_OPTIONS = frozenset(
-    {
-        *("type", "dim-vocabs", "dim-emb", "enc-depth", "dec-depth", "dec-cell", "skip", "layer-normalization"),
-        *(
-            "right-left",
-            "input-types",
-            "input-reorder",
-            "input-join-fields",
-            "best-deep",
-            "factors-dim-emb",
-            "lemma-dependency",
-        ),
-        *("lemma-dim-emb", "tied-embeddings", "tied-embeddings-src", "tied-embeddings-all", "output-omit-bias"),
-        *("transformer-heads", "transformer-no-projection", "transformer-rnn-projection", "transformer-pool"),
-        *("transformer-dim-ffn", "transformer-decoder-dim-ffn", "transformer-ffn-depth", "transformer-dim-aan"),
-        *(
-            "transformer-decoder-ffn-depth",
-            "transformer-ffn-activation",
-            "transformer-aan-depth",
-            "transformer-preprocess",
-        ),
-        *("transformer-aan-activation", "transformer-aan-nogate", "transformer-tied-layers"),
-        "transformer-decoder-autoreg",
-        *("transformer-postprocess-emb", "transformer-postprocess", "transformer-postprocess-top"),
-        *("transformer-train-position-embeddings", "transformer-attention-mask", "transformer-alibi-shift", "alibi"),
-        *("transformer-disable-position-embeddings", "transformer-alibi-trainable", "separator-symbol", "version"),
-        *("transformer-no-bias", "transformer-no-affine", "transformer-depth-scaling", "ulr"),
-        "transformer-guided-alignment-layer",
-    }
+    """
+    type dim-vocabs dim-emb enc-depth dec-depth dec-cell skip layer-normalization right-left input-types
+    input-reorder input-join-fields best-deep factors-dim-emb lemma-dependency lemma-dim-emb tied-embeddings
+    tied-embeddings-src tied-embeddings-all output-omit-bias transformer-heads transformer-no-projection
+    transformer-rnn-projection transformer-pool transformer-dim-ffn transformer-decoder-dim-ffn
+    transformer-ffn-depth transformer-dim-aan transformer-decoder-ffn-depth transformer-ffn-activation
+    transformer-aan-depth transformer-preprocess transformer-aan-activation transformer-aan-nogate
+    transformer-tied-layers transformer-decoder-autoreg transformer-postprocess-emb transformer-postprocess
+    transformer-postprocess-top transformer-train-position-embeddings transformer-attention-mask
+    transformer-alibi-shift alibi transformer-disable-position-embeddings transformer-alibi-trainable
+    separator-symbol version transformer-no-bias transformer-no-affine transformer-depth-scaling ulr
+    transformer-guided-alignment-layer
+    """.split()  # noqa: SIM905
 )
 # options of types of models that are not read
 OTHER_MODELS = ("bert-", "comet-", "ulr-", "dim-rnn", "enc-cell", "enc-type", "dec-cell-", "factors-combine")

@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 
 from capsule_mt.engine.library import count_invalid
 from capsule_mt.engine.program import DTYPES, Codes, Tensor, UnsupportedModelError
-from capsule_mt.messages import shown
+from capsule_mt.messages import cut, shown
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.opening import MAX_TEXT, open_file
 from capsule_mt.models.weights import MAX_NAME, MAX_TENSORS, CheckpointError
@@ -196,6 +196,10 @@ class NumpyFile:
                     raise CheckpointError(f"{file}: has more than {MAX_TENSORS} tensors")
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
+                    if len(name) > MAX_NAME:
+                        raise CheckpointError(
+                            f"{file}: the name of a tensor has {len(name)} bytes; at most {MAX_NAME} are read"
+                        )
                     if name == member.filename or name in self.items:
                         raise CheckpointError(
                             f"{file}: has {shown(member.filename)}, which is not a `.npy`, or comes twice"
@@ -207,7 +211,7 @@ class NumpyFile:
                     with archive.open(member) as stream:
                         self.items[name] = _numpy_item(f"{file}: `{name}`", stream, member.file_size)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-            raise CheckpointError(f"{file}: is not a `.npz`, or it is damaged ({error})") from None
+            raise CheckpointError(f"{file}: is not a `.npz`, or it is damaged ({cut(error)})") from None
 
     def content(self, name: str, room: int = 0) -> bytearray:
         import zipfile
@@ -222,7 +226,7 @@ class NumpyFile:
                 stream.seek(item.start)
                 content = bytearray(stream.read())
         except (zipfile.BadZipFile, EOFError, OSError) as error:
-            raise CheckpointError(f"{self.file}: `{name}` is damaged ({error})") from None
+            raise CheckpointError(f"{self.file}: `{name}` is damaged ({cut(error)})") from None
         if len(content) != item.size:
             raise CheckpointError(f"{self.file}: `{name}` is cut off")
         content.extend(bytes(room))
@@ -246,7 +250,7 @@ def _numpy_item(origin: str, stream: IO[bytes], size: int) -> Item:
     shape = tuple(int(number) for number in re.findall("[0-9]+", fields[3]))
     if fields[1] not in NUMPY_TYPES or fields[2] == "True":
         order = " in Fortran's order" if fields[2] == "True" else ""
-        raise UnsupportedModelError(f"{origin}: {fields[1]}{order} is not read; only {', '.join(NUMPY_TYPES)}")
+        raise UnsupportedModelError(f"{origin}: {shown(fields[1])}{order} is not read; only {', '.join(NUMPY_TYPES)}")
     item = Item(NUMPY_TYPES[fields[1]], shape, 10 + length, math.prod(shape) * DTYPES[NUMPY_TYPES[fields[1]]])
     if item.start + item.size != size or min(shape, default=1) < 0:
         raise CheckpointError(f"{origin}: has {size - item.start} bytes, but {item.dtype} {list(shape)} {item.size}")

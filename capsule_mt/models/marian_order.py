@@ -9,6 +9,7 @@ from capsule_mt.text.languages import TWO_LETTER_CODES, language_of
 SOURCE_NAME, TARGET_NAME = r"(?:^|[._-])(?:src|source)", r"(?:^|[._-])(?:trg|tgt|target)"
 CODE = r"[A-Za-z]{2,3}(?:[_-][A-Za-z]{2,4})?"
 BETWEEN_CODES = r"(?:[._-]?(?:to|2)?[._-]?)"
+DIGEST = "[0-9a-f]{40}"  # begins the name of a cache's folder, where "de" and "fa" are digits
 
 
 def order_of_vocabularies(folder: str, names: Sequence[str], vocabularies: Sequence[str]) -> list[str] | None:
@@ -21,7 +22,9 @@ def order_of_vocabularies(folder: str, names: Sequence[str], vocabularies: Seque
         names: the files in the folder.
     """
     first, second = vocabularies
-    titles = [os.path.basename(os.path.abspath(folder)), *(name for name in names if name not in vocabularies)]
+    title = os.path.basename(os.path.abspath(folder))
+    titles = [] if re.match(DIGEST, title) else [title]
+    titles += [name for name in names if name not in vocabularies]
     orders = [
         [source, target]
         for source, target in ((first, second), (second, first))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from capsule_mt.models.apart import ModelSandbox
+from capsule_mt.models.model_sandbox import ModelSandbox
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.state_dict import answer
 from capsule_mt.models.weights import PICKLED_FILE, CheckpointError, Entry, SafetensorsFile
@@ -17,7 +17,7 @@ MEMORY = 1 << 30  # bytes
 class PickleSandbox(ModelSandbox):
     """A process that reads the table of tensors in a `pytorch_model.bin`."""
 
-    answer = staticmethod(answer)
+    answer, without_process = staticmethod(answer), ": save the model as safetensors"
 
     def tensors_in(self, file: str) -> list[Any]:
         """Return the name, type, shape, offset and size of each tensor."""

@@ -3,8 +3,8 @@
 from typing import Any
 
 from capsule_mt.files.sandbox.child import Limits
-from capsule_mt.models.apart import ModelSandbox, error_report
 from capsule_mt.models.loading import load_model, open_checkpoint
+from capsule_mt.models.model_sandbox import ModelSandbox, error_report
 
 SECONDS, SECONDS_PER_BYTE = 30.0, 30 / (1 << 30)  # of the processor
 MEMORY, MEMORY_PER_BYTE = 4 << 30, 4  # bytes of addresses, which count mapped files and threads, too

@@ -15,10 +15,12 @@ if TYPE_CHECKING:  # late: most commands load a model that is the user's own
 # the names, devices, numbers, sizes and times of files, which say that they have not changed
 Identity: TypeAlias = tuple[tuple[str, int, int, int, int, int], ...]
 
-_lock = Lock()  # of what follows
+MAX_SIZE = 64 << 30  # bytes: a larger model does not get more time and memory
+
 _is_required = False
-_running: "set[Probe]" = set()
 _loaded: set[tuple[Identity, bool, str]] = set()  # what a process has loaded, with which options
+_running: "set[Probe]" = set()
+_lock = Lock()  # of `_running`, over which one thread loops while another one changes it
 
 
 @contextmanager
@@ -57,7 +59,7 @@ def probe(folder: str, *, int8: bool = False, shortlist: bool | str | os.PathLik
     key = identity, int8, str(shortlist)
     if key in _loaded:
         return
-    with Probe(sum(size for _, _, _, size, _, _ in identity)) as process:
+    with Probe(size_of(folder)) as process:
         with _lock:
             _running.add(process)
         try:
@@ -82,3 +84,15 @@ def identity_of(folder: str) -> Identity:
         numbers = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         identity.append((name, *numbers))
     return tuple(identity)
+
+
+def size_of(folder: str) -> int:
+    """Return the bytes that the files of a folder have on the disk, without holes; at most `MAX_SIZE`."""
+    total = 0
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        file = os.path.join(folder, name)
+        if os.path.isfile(file):
+            status = os.stat(file)
+            on_disk = 512 * getattr(status, "st_blocks", MAX_SIZE)  # Windows does not count blocks
+            total += min(status.st_size, on_disk)
+    return min(total, MAX_SIZE)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.sandbox.child import Limits
 from capsule_mt.messages import shown
-from capsule_mt.models.apart import error_report
+from capsule_mt.models.model_sandbox import error_report
 from capsule_mt.models.opening import CheckpointError, open_file
 from capsule_mt.models.weights import ITEM_SIZES, MAX_DIMENSIONS, MAX_NAME, MAX_TENSORS
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.engine.library import count_invalid
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.messages import MAX_SHOWN, shown
+from capsule_mt.messages import MAX_SHOWN, cut, shown
 from capsule_mt.models import tensors
 from capsule_mt.models.opening import CheckpointError as CheckpointError
 from capsule_mt.models.opening import OpenFile, open_file, read_file
@@ -97,14 +97,14 @@ class SafetensorsFile:
         if not isinstance(weight_map, dict):
             raise CheckpointError(f"{index}: `weight_map` must name the file of each tensor")
         for name, part in weight_map.items():
-            if not isinstance(part, str) or not re.fullmatch(r"[\w-][\w.-]*", part):
+            if not isinstance(part, str) or not re.fullmatch(r"[\w-][\w.-]{0,199}", part):
                 raise CheckpointError(
-                    f"{index}: `weight_map` has {shown(part)} for `{name}`, which is not a file beside it"
+                    f"{index}: `weight_map` has {shown(part)} for `{cut(name)}`, which is not a file beside it"
                 )
         weights = cls(*(os.path.join(folder, part) for part in sorted(set(weight_map.values()))))
         for name, part in weight_map.items():
             if name not in weights or os.path.basename(weights._entries[name].file) != part:
-                raise CheckpointError(f"{index}: `weight_map` has `{name}`, which is not in {part}")
+                raise CheckpointError(f"{index}: `weight_map` has `{cut(name)}`, which is not in {part}")
         return weights
 
     @staticmethod

@@ -15,7 +15,7 @@ from capsule_mt import __version__
 from capsule_mt.catalog.entries import FACTS_FILE, pair_named
 from capsule_mt.engine.search import SearchOptions
 from capsule_mt.files.digests import file_digest
-from capsule_mt.files.outputs import read_object, write_output
+from capsule_mt.files.outputs import read_small_object, write_output
 from capsule_mt.messages import shown
 from capsule_mt.models import probing
 from capsule_mt.models.model import LoadedModel
@@ -37,13 +37,20 @@ MIN_KEPT = 2
 CHECKED = "checked"
 
 
-def check_files(folder: str, *, digests: bool = False) -> None:
+def check_files(
+    folder: str,
+    *,
+    digests: bool = False,
+    int8: bool = False,
+    shortlist: bool | str | os.PathLike[str] | None = None,
+) -> None:
     """Refuse files that have changed since the download: by size, and before the first use by SHA-256.
 
-    Before the first use, the model is also loaded in a process of its own.
+    Before the first use, the model is also loaded in a process of its own, and in a server before each use.
 
     Args:
         digests: compare the digests and load the model at a later use, too.
+        int8, shortlist: with which options the model is loaded, as for `probe`.
     """
     facts = _facts(folder)
     digests = digests or not _is_checked(facts)
@@ -64,8 +71,8 @@ def check_files(folder: str, *, digests: bool = False) -> None:
             )
         if digests and file_digest(file) != expected["sha256"]:
             raise CheckpointError(f"{file}: its content has changed since it was downloaded: {_advice(facts)}")
-    if digests:
-        probing.probe(folder)
+    probe = probing.probe if digests else probing.probe_if_required
+    probe(folder, int8=int8, shortlist=shortlist)
 
 
 def check_translations(folder: str, model: LoadedModel) -> None:
@@ -112,7 +119,10 @@ def _digits(text: str) -> str:
 
 
 def _facts(folder: str) -> dict[str, Any]:
-    return read_object(Path(folder, FACTS_FILE)) or {}
+    try:
+        return read_small_object(Path(folder, FACTS_FILE))
+    except ValueError as error:
+        raise CheckpointError(f"{error}: to load the model without its checks, delete this file") from None
 
 
 def _is_checked(facts: dict[str, Any]) -> bool:

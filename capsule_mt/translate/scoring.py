@@ -124,7 +124,7 @@ class Scorer:
         """The reverse model, loaded when it is first needed."""
         if not isinstance(self._reverse, Scorer) and (folder := self._reverse_folder()) is not None:
             reverse = self._load(folder)
-            self._check_direction(reverse)
+            self.check_direction(reverse)
             self._reverse = reverse
         return self._reverse if isinstance(self._reverse, Scorer) else None
 
@@ -135,7 +135,7 @@ class Scorer:
     def _take_reverse(self, reverse: "Scorer | str | os.PathLike[str] | None") -> None:
         """Use a reverse model. A folder or name is loaded, and its direction checked, when it is first needed."""
         if isinstance(reverse, Scorer):
-            self._check_direction(reverse)
+            self.check_direction(reverse)
         elif reverse is not None:
             check_path(reverse, "reverse", "a `Translator`, or the folder or name of a model")
             if not os.path.exists(reverse):
@@ -148,7 +148,7 @@ class Scorer:
                     raise CatalogError(f"`reverse`: {error}") from None
         self._reverse = reverse
 
-    def _check_direction(self, reverse: "Scorer") -> None:
+    def check_direction(self, reverse: "Scorer") -> None:
         """Refuse a reverse model of other languages: it would verify the marks by chance."""
         pair, reverse_pair = self._pair, reverse._pair
         if pair is None or reverse_pair is None:

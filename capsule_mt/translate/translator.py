@@ -78,12 +78,14 @@ class Translator(Scorer, TextTranslator):
             from capsule_mt.catalog.store import model_folder  # late: a folder needs no catalog
 
             folder = model_folder(folder, "`capsule_mt.load` loads both")
-        probe_if_required(os.fspath(folder), int8=int8, shortlist=shortlist)
         is_download = os.path.lexists(os.path.join(folder, FACTS_FILE))
         if is_download:
             from capsule_mt.translate.first_use import check_files, check_translations  # late: few folders are
 
-            check_files(os.fspath(folder))
+            # also the shortlist beside the model, which a later use may read
+            check_files(os.fspath(folder), int8=int8, shortlist=shortlist or None)
+        else:
+            probe_if_required(os.fspath(folder), int8=int8, shortlist=shortlist)
         model = load_model(folder, int8=int8, shortlist=shortlist)
         if is_download:
             check_translations(os.fspath(folder), model)

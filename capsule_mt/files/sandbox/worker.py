@@ -41,6 +41,7 @@ class Sandbox:
     reported_types: the other types of errors that `answer` may report, by name.
     libraries: third-party packages that `answer` imports.
     max_message: bytes of texts, and of files, that are exchanged with the process; by default those of a server.
+    without_process: what to do where no process can be started, to end the error.
     forks: fork this process if that is safe, instead of starting an interpreter.
     """
 
@@ -48,6 +49,7 @@ class Sandbox:
     error_type: type[Exception] = ValueError
     reported_types: Mapping[str, type[Exception]] = {}
     libraries: Sequence[str] = ()
+    without_process = ""
 
     def __init__(
         self, seconds: float = SECONDS, memory: int = MEMORY, max_message: int | None = None, forks: bool = False
@@ -92,7 +94,13 @@ class Sandbox:
         with self._lock:
             if self._is_stopped:
                 raise _stopped(name)
-            process = self._running_process()
+            try:
+                process = self._running_process()
+            except (OSError, ValueError) as error:
+                raise self.error_type(
+                    f"{name}: needs a process of its own to be read, but Python cannot be started ({error})"
+                    f"{self.without_process}"
+                ) from None
             if self._is_stopped:  # while it started: `stop` did not see it
                 process.kill()
             timer = threading.Timer(WAIT * self.seconds, self._kill_late, [process])
@@ -123,6 +131,8 @@ class Sandbox:
             else:
                 folders, answer = folders_of(self.libraries), self.answer
                 code = CODE.format(folders=folders, module=answer.__module__, function=answer.__name__)
+                if not sys.executable or hasattr(sys, "frozen"):  # Python is inside of another program
+                    raise ValueError("its program is not known")
                 command = [sys.executable, "-I", "-S", "-c", code, *map(str, limits)]
                 self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         return self._process

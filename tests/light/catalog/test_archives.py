@@ -1,5 +1,7 @@
 """A `.zip` in the place of a folder, as OPUS-MT publishes models."""
 
+import os
+import time
 import zipfile
 import zlib
 
@@ -199,3 +201,73 @@ def test_an_archive_that_changes_while_it_is_read_is_refused(zip_file, monkeypat
     monkeypatch.setattr(archives, "file_digest", lambda file: "0" * 64)
     with pytest.raises(CatalogError, match=r"opus-2021-02-22\.zip: has changed while it was read: load it again$"):
         unpacked(zip_file)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "opus/" + "n" * 300,
+            r"other\.zip: the name 'n{196}\.\.\. of a file beside its model has 300 bytes; at most 200",
+        ),
+        ("opus/" + "\u00fc" * 101, r"of a file beside its model has 202 bytes; at most 200 are read$"),
+        ("opus/model.npz:stream", r"other\.zip: 'opus/model\.npz:stream' is not a plain name of a file$"),
+        ("opus/c:", r"other\.zip: 'opus/c:' is not a plain name of a file$"),
+    ],
+)
+def test_names_that_are_not_plain_are_refused(name, message, zip_file, tmp_path):
+    with pytest.raises(CatalogError, match=message):
+        load(rewritten(zip_file, {name: b"x"}))
+    assert not list((tmp_path / "cache").rglob("*.*"))
+
+
+def test_a_name_with_a_nul_is_refused(zip_file):
+    """Python would cut it there, and unpack another file."""
+    other = rewritten(zip_file, {"opus/notes.txt": b"x"})
+    other.write_bytes(other.read_bytes().replace(b"opus/notes.txt", b"opus/note\0.txt"))
+    with pytest.raises(CatalogError, match=r"other\.zip: 'opus/note\\x00\.txt' is not a plain name of a file$"):
+        load(other)
+
+
+def test_models_in_many_folders_are_not_all_listed(zip_file):
+    names = {f"{index:04}{'d' * 400}/model.npz": b"x" for index in range(300)}
+    message = r"has models in the folders '0000d+\.\.\., .*, \.\.\.; needs one"
+    with pytest.raises(CatalogError, match=message) as refusal:
+        load(rewritten(zip_file, names))
+    assert len(str(refusal.value)) < 1200
+
+
+@pytest.mark.parametrize("moved", [-20, 20, 1 << 20])
+def test_an_archive_whose_table_is_elsewhere_is_damaged(moved, zip_file):
+    content = zip_file.read_bytes()
+    start = content.rindex(b"PK\5\6") + 16  # of the offset of the table
+    offset = int.from_bytes(content[start : start + 4], "little") + moved
+    zip_file.write_bytes(content[:start] + offset.to_bytes(4, "little") + content[start + 4 :])
+    with pytest.raises(CatalogError, match=r"opus-2021-02-22\.zip: is not a `\.zip`, or it is damaged \("):
+        load(zip_file)
+
+
+def test_a_full_disk_is_named(zip_file, monkeypatch):
+    def fail(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archives.shutil, "copyfileobj", fail)
+    monkeypatch.setattr(Unpacker, "unpack", unpack_here)
+    with pytest.raises(CatalogError, match=r"opus-2021-02-22\.zip: .*No space left on device$"):
+        load(zip_file)
+
+
+def test_unpacking_removes_what_killed_processes_left(zip_file, tmp_path):
+    cache = tmp_path / "cache" / "archives"
+    other, digest = "0" * 64, "1" * 64
+    for name, age in (
+        (digest, 10**6),
+        (f"{digest}.0123456789abcdef.partial", 10**5),
+        (f"{other}.0123456789abcdef.partial", 0),
+        ("opus-2021-02-22-123", 0),
+    ):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "model.npz").write_text("x")
+        os.utime(cache / name, (time.time() - age,) * 2)
+    kept = {digest, f"{other}.0123456789abcdef.partial", unpacked(zip_file).name}
+    assert {path.name for path in cache.iterdir()} == kept

@@ -1,5 +1,6 @@
 """The check of a downloaded model at its first use; the released model of de-en stands in for a student."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from capsule_mt.catalog.entries import FACTS_FILE, cache_folder
 from capsule_mt.catalog.store import resolve
 from capsule_mt.commands import convert, models
 from capsule_mt.files.digests import file_digest
+from capsule_mt.models import probe, probing
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.translate import first_use
 from tests.fixtures.marian_models import marian_folder
@@ -101,12 +103,34 @@ def test_facts_of_a_stranger_are_one_error(files):
         load("de-en")
 
 
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "%s"}' % ("a" * (1 << 20))], ids=len)
+def test_damaged_facts_are_named(content):
+    folder = put_into_cache()
+    (folder / FACTS_FILE).write_text(content)
+    with pytest.raises(CheckpointError, match=r"json: cannot be read as a JSON .*: to load .*, delete this file$"):
+        load("de-en")
+
+
 def test_a_download_is_loaded_by_another_process_first(monkeypatch):
     folder, probed = put_into_cache(), []
-    monkeypatch.setattr(first_use.probing, "probe", probed.append)
+    monkeypatch.setattr(first_use.probing, "probe", lambda folder, **options: probed.append((folder, options)))
+    load("de-en", int8=True)
     load("de-en")
-    load("de-en")
-    assert probed == [str(folder)]
+    assert probed == [(str(folder), {"int8": True, "shortlist": None})]
+
+
+@pytest.mark.parametrize("is_serving", [True, False])
+def test_a_download_is_loaded_there_once_with_the_options_of_its_use(is_serving, monkeypatch):
+    """Without int8, it would take four times the memory."""
+    put_into_cache()
+    monkeypatch.setattr(probing, "_loaded", set())
+    jobs, probe_load = [], probe.Probe.load
+    monkeypatch.setattr(
+        probe.Probe, "load", lambda self, folder, **job: (jobs.append(job), probe_load(self, folder, **job))
+    )
+    with probing.probing_every_model() if is_serving else contextlib.nullcontext():
+        load("de-en", int8=True)
+    assert jobs == [{"int8": True, "shortlist": None}]
 
 
 def test_a_student_with_random_weights_is_refused(registry, tmp_path):

@@ -3,7 +3,8 @@
 import os
 import signal
 
-from capsule_mt.models.apart import error_report
+from capsule_mt.engine.library import NativeUnavailableError
+from capsule_mt.models.model_sandbox import error_report
 
 
 def crash(job, contents, limits):
@@ -15,3 +16,11 @@ def fail(job, contents, limits):
         return {}[job["name"]], []
     except LookupError as error:
         return error_report(error, job["name"])
+
+
+def lack_engine(job, contents, limits):
+    return error_report(NativeUnavailableError("there is no engine for this machine"), job["name"])
+
+
+def lack_library(job, contents, limits):
+    return error_report(ModuleNotFoundError("No module named 'tokenizers'"), job["name"])

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import struct
+import zipfile
 from array import array
 
 import pytest
@@ -12,7 +13,7 @@ from capsule_mt import Translator
 from capsule_mt.engine.program import Codes, UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
-from capsule_mt.models.marian_files import open_marian, read_matrix
+from capsule_mt.models.marian_files import NumpyFile, open_marian, read_matrix
 from capsule_mt.models.marian_yaml import read_vocabulary, read_yaml
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.to_huggingface import write_huggingface
@@ -65,6 +66,10 @@ def assert_as_marian_says(model: LoadedModel, name: str) -> None:
             assert text_and_score == text.strip()
             num_compared += 1
     assert num_compared > 30
+
+
+def npy(header):
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
 
 
 @pytest.mark.parametrize("name", READ)
@@ -121,6 +126,16 @@ def test_the_order_of_a_shortlists_name_and_of_a_configuration(tmp_path):
         ("de-en", "one.spm", "two.spm", "model.npz"),
         ("de-en", "vocab.de.1.spm", "vocab.en.2.spm", "model.npz"),
         ("x", "src.trg.spm", "trg.src.spm", "model.npz"),
+        # folders of caches, which digests name
+        *(
+            (f"{'0' * zeros}1defa2{suffix}", "vocab.de.spm", "vocab.fa.spm", "model.npz")
+            for zeros, suffix in (
+                (58, ""),
+                (58, ".00112233445566aa.partial"),
+                (58, ".00112233defa5566.partial"),
+                (34, ""),
+            )
+        ),
     ],
 )
 def test_two_vocabularies_whose_order_is_not_known(folder, source, target, model, tmp_path):
@@ -478,3 +493,31 @@ def test_an_empty_list_on_a_line_of_its_own():
     for text in ("a: 1\n  []", "a:\n  - 1\n  []", "a: []\n  []"):
         with pytest.raises(CheckpointError, match=r"'\[\]' is neither `name: value` nor an item of a list"):
             read_yaml(text, "file")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("n" * 60_000, b"", r"model\.npz: the name of a tensor has 60000 bytes; at most 1000 are read$"),
+        (
+            "a",
+            npy("{'descr': '%s', 'fortran_order': False, 'shape': (1,), }" % ("d" * 50_000)),
+            r"model\.npz: `a`: 'd{196}\.\.\. is not read; only",
+        ),
+    ],
+)
+def test_errors_of_a_npz_quote_a_part_of_what_is_long(name, content, message, tmp_path):
+    with zipfile.ZipFile(tmp_path / "model.npz", "w") as archive:
+        archive.writestr(f"{name}.npy", content)
+    with pytest.raises(ValueError, match=message):
+        NumpyFile(str(tmp_path / "model.npz"))
+
+
+def test_the_error_of_a_npz_with_two_names_for_one_tensor_is_short(tmp_path):
+    file = tmp_path / "model.npz"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("n" * 900 + ".npy", b"")
+    file.write_bytes(file.read_bytes().replace(b"n" * 900, b"m" * 900, 1))
+    with pytest.raises(CheckpointError, match=r"model\.npz: is not a `\.npz`, or it is damaged") as refusal:
+        NumpyFile(str(file))
+    assert len(str(refusal.value)) < len(str(file)) + 300

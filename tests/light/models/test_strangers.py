@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from capsule_mt import Translator
+from capsule_mt.engine.library import NativeUnavailableError
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.sandbox import worker
 from capsule_mt.models import pickled, probe, probing
@@ -17,7 +18,7 @@ from capsule_mt.models.weights import MAX_TENSORS
 from tests.fixtures.marian_models import marian_folder
 from tests.fuzz.pickles import SOUND, archive
 from tests.fuzz.strangers import FILES, PROTOCOL, check_stranger, tensors, write_hostile
-from tests.light.models.answers import crash, fail
+from tests.light.models.answers import crash, fail, lack_engine, lack_library
 from tests.light.models.files import golden
 
 # a tuple a million deep, tuples that share tuples, and marks that are closed one by one
@@ -99,6 +100,35 @@ def test_a_pickle_is_read_in_another_process(pickled_folder, monkeypatch):
         load_model(folder)
 
 
+@pytest.mark.parametrize("executable", ["", None, "/nowhere/python", "frozen"])
+def test_a_machine_that_starts_no_process_is_one_error(executable, pickled_folder, unprobed, monkeypatch):
+    monkeypatch.setattr(worker, "can_fork", lambda: False)
+    if executable == "frozen":  # it would start this program once more
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+    else:
+        monkeypatch.setattr(sys, "executable", executable)
+    folder = pickled_folder(SOUND)
+    message = r": needs a process of its own to be read, but Python cannot be started \(.*\)"
+    with pytest.raises(CheckpointError, match=rf"pytorch_model\.bin{message}: save the model as safetensors$"):
+        load_model(folder)
+    with pytest.raises(CheckpointError, match=rf"model{message}$"):
+        probing.probe(str(folder))
+    sandbox = worker.Sandbox()
+    sandbox.answer = fail
+    with pytest.raises(ValueError, match=f"^page.html{message}$"):
+        sandbox._send("page.html")
+
+
+def test_a_fork_that_fails_is_one_error(pickled_folder, monkeypatch):
+    def refuse(serve):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(worker, "can_fork", lambda: True)
+    monkeypatch.setattr(worker, "Forked", refuse)
+    with pytest.raises(CheckpointError, match=r"bin: needs a process .* \(.*unavailable\): save the model as saf"):
+        pickled.PickleSandbox(1.0, 1 << 30).tensors_in(str(pickled_folder(SOUND) / "pytorch_model.bin"))
+
+
 @pytest.mark.parametrize(
     ("kind", "builder", "size", "message"),
     [
@@ -169,6 +199,15 @@ def test_a_probe_that_crashes_is_one_error(tmp_path, unprobed, monkeypatch):
         probing.probe(str(folder))
 
 
+@pytest.mark.parametrize(
+    ("answer", "error_type"), [(lack_engine, NativeUnavailableError), (lack_library, ModuleNotFoundError)]
+)
+def test_what_the_machine_lacks_is_not_a_damaged_model(answer, error_type, tmp_path, unprobed, monkeypatch):
+    monkeypatch.setattr(probe.Probe, "answer", staticmethod(answer))
+    with pytest.raises(error_type, match=r"^there is no engine for|^No module named"):
+        probing.probe(str(golden("capsule_marian", tmp_path / "model")))
+
+
 def test_a_model_is_probed_again_when_it_has_changed(tmp_path, unprobed, monkeypatch):
     folder = golden("capsule_marian", tmp_path / "model")
     probing.probe(str(folder))
@@ -192,3 +231,24 @@ def test_a_folder_of_the_user_starts_no_process(tmp_path, monkeypatch):
     with probing.probing_every_model(), pytest.raises(TypeError):
         Translator.from_pretrained(folder)
     Translator.from_pretrained(folder)
+
+
+@pytest.mark.skipif(not hasattr(os.stat_result, "st_blocks"), reason="the system does not count blocks")
+def test_holes_and_links_do_not_raise_the_limits(tmp_path):
+    folder = golden("capsule_marian", tmp_path / "model")
+    size = probing.size_of(str(folder))
+    assert 0 < size <= sum(file.stat().st_size for file in folder.iterdir())
+    with open(folder / "junk", "wb") as stream:
+        stream.truncate(8 << 40)
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "nowhere").symlink_to(tmp_path / "nowhere")
+    assert probing.size_of(str(folder)) == size
+
+
+def test_limits_have_a_limit(tmp_path, monkeypatch):
+    folder = golden("capsule_marian", tmp_path / "model")
+    assert probing.MAX_SIZE == 64 << 30
+    monkeypatch.setattr(probing, "MAX_SIZE", 1000)
+    assert probing.size_of(str(folder)) == 1000
+    assert probing.size_of(str(tmp_path / "nowhere")) == 0

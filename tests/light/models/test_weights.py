@@ -111,6 +111,9 @@ def test_parts(tmp_path):
         ),
         ({"y": "part-3.safetensors"}, r"part-3\.safetensors: no such file"),
         ({"z": "part-1.safetensors"}, r"index\.json: `weight_map` has `z`, which is not in part-1"),
+        ({"z" * 5000: 5}, r"index\.json: `weight_map` has 5 for `z{200}`, which is not a file beside it$"),
+        ({"z" * 5000: "part-1.safetensors"}, r"index\.json: `weight_map` has `z{200}`, which is not in part-1"),
+        ({"z": "p" * 5000}, r"index\.json: `weight_map` has 'p{196}\.\.\. for `z`, which is not a file beside it$"),
     ],
 )
 def test_an_index_that_does_not_fit(edited, message, tmp_path):

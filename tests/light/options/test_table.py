@@ -73,6 +73,38 @@ def test_each_check_refuses_what_an_option_does_not_take(option, value):
         check_generation({option.name: value}, 60, "generation_config.json")
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("suppress_tokens", [1] * 61),
+        ("bad_words_ids", [[1]] * 61),
+        ("bad_words_ids", [[1] * 30, [1] * 31]),
+        ("bad_words_ids", [[]] * 61),
+    ],
+)
+def test_a_list_longer_than_the_vocabulary_is_refused(name, values):
+    message = f"^generation_config.json: `{name}` must have at most 60 tokens, as many as the vocabulary, got 61$"
+    with pytest.raises(CheckpointError, match=message):
+        check_generation({name: values}, 60, "generation_config.json")
+    check_generation({name: values[:1]}, 60, "generation_config.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("forced_decoder_ids", [[1, 2]] * 100_000),
+        ("sequence_bias", {str(index): 1.0 for index in range(100_001)}),
+        ("anything", {"nested": [[1] * 100_001]}),
+        ("_from_model_config", "a" * 100_001),
+    ],
+)
+def test_a_field_that_the_engine_lacks_may_not_be_huge(name, value):
+    """Each call compares the options with those of the call before."""
+    with pytest.raises(CheckpointError, match=f"^generation_config.json: `{name}` has more than 100000 values$"):
+        check_generation({name: value}, 60, "generation_config.json")
+    check_generation({name: value[:9] if isinstance(value, (list, str)) else {}}, 60, "generation_config.json")
+
+
 @needs_engine
 @pytest.mark.parametrize(("option", "value"), [case for case in EACH_WRONG if "engine" in case[0].interfaces])
 def test_the_engine_refuses_it_too(option, value):

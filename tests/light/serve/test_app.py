@@ -918,13 +918,37 @@ def test_a_list_of_languages_must_have_codes(languages, code):
     [
         ({"train_result": {"recipe": ["en"]}}, r"train_result\.json: `recipe` must be an object, got \['en'\]"),
         ({"train_result": {"recipe": {"languages": "en-de"}}}, "`languages` must be an object, got 'en-de'"),
-        ({"train_result": {"recipe": {"languages": {"source": 5}}}}, "`source` must be a text, got 5"),
-        ({"tokenizer_config": {"source_lang": ["en"]}}, r"tokenizer_config\.json: `source_lang` must be a text, got"),
+        (
+            {"train_result": {"recipe": {"languages": {"source": 5}}}},
+            "`source` must be a text of at most 100",
+        ),
+        (
+            {"tokenizer_config": {"source_lang": "en" * 5000, "target_lang": "de"}},
+            r"tokenizer_config\.json: `source_lang` must be a text of at most 100 characters, got '(en){98}\.\.\.$",
+        ),
+        (
+            {"tokenizer_config": {"source_lang": ["en"]}},
+            r"tokenizer_config\.json: `source_lang` must be a text of at most 100 characters, got",
+        ),
     ],
 )
 def test_files_that_name_languages_otherwise(files, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         language_pairs([folder(tmp_path / "model", **files)])
+
+
+@pytest.mark.parametrize(("name", "max_size"), [("train_result.json", 1 << 20), ("tokenizer_config.json", 1 << 23)])
+@pytest.mark.parametrize("content", ["{", "[]", '{"a": "%s"}', "[" * 9999, '{"a": %s}' % ("9" * 9999)], ids=len)
+def test_files_that_tell_the_pair_are_read_whole_or_refused_by_name(name, max_size, content, tmp_path):
+    """The server reads them, and not only the process that loads a model first."""
+    model = tmp_path / "opus-mt-en-de"
+    model.mkdir()
+    (model / name).write_text(content.replace("%s", "a" * max_size))
+    message = rf"{name}: cannot be read as a JSON object of at most {max_size} bytes$"
+    with pytest.raises(ValueError, match=message):
+        language_pairs([str(model)])
+    (model / name).write_text('{"a": "%s"}' % ("a" * (max_size - 9)))
+    assert list(language_pairs([str(model)])) == [("en", "de")]
 
 
 def test_a_list_of_languages_is_every_pair_of_them():

@@ -19,11 +19,14 @@ pytest.importorskip("uvicorn")
 import httpx
 
 import capsule_mt.commands
+from capsule_mt import Translator
 from capsule_mt.commands import serve as serve_command
 from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, ModelList, command_parser
+from capsule_mt.models import probe, probing
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.serve.running import bind
 from tests.fuzz.strangers import write_hostile
+from tests.light.models.answers import lack_engine
 from tests.light.models.files import edit_json
 from tests.light.serve.fakes import until
 from tests.light.serve.processes import GOLDEN, ROOT, body_of, open_request, read_answer
@@ -371,6 +374,96 @@ def test_a_reload_that_fails_half_way_does_not_spoil_the_next(tmp_path):
         models.load()
     file.write_text(f"en-de={GOLDEN}\nen-pt={new}\n")
     assert [str(pair) for pair in models.load()[0]] == ["en-de", "en-pt"]
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """Return a function that loads models, and then others as a reload does."""
+    file = tmp_path / "models"
+    models = ModelList(command_parser().parse_args(["--models", str(file)]))
+
+    def load(*lines):
+        file.write_text("\n".join(lines))
+        return models.load()[0]
+
+    return load
+
+
+def test_a_reload_that_fails_changes_nothing(listed, tmp_path):
+    one, two, bad = (shutil.copytree(GOLDEN, tmp_path / name) for name in ("one", "two", "bad"))
+    edit_json(bad / "config.json", model_type="bert", vocab_size="none")
+    (bad / "tokenizer.json").write_text("{")
+    before = listed(f"en-de={one}", f"de-en={two}")
+    english, german = before.values()
+    os.utime(two / "config.json", ns=(1, 1))  # so that it is loaded again
+    with pytest.raises(ValueError, match="bad"):
+        listed(f"en-de={one}", f"de-en={two}", f"en-fr={bad}")
+    assert (english.reverse, german.reverse) == (german, english)
+    with pytest.raises(ValueError, match="is named for en-de and en-pt"):  # it is known when all models are loaded
+        listed(f"en-de={one}", f"de-en={two}", f"en-pt={one}")
+    assert (english.reverse, german.reverse) == (german, english)
+    same, changed = listed(f"en-de={one}", f"de-en={two}").values()
+    assert same is english
+    assert changed is not german
+    assert english.reverse is changed
+
+
+def test_a_model_that_is_gone_does_not_stay_as_a_reverse(listed, tmp_path):
+    one, two = (shutil.copytree(GOLDEN, tmp_path / name) for name in ("one", "two"))
+    english, _ = listed(f"en-de={one}", f"de-en={two}").values()
+    assert english.has_reverse
+    assert list(listed(f"en-de={one}").values()) == [english]
+    assert not english.has_reverse
+
+
+def test_a_reload_refuses_what_only_transformers_reads(listed, tmp_path, monkeypatch):
+    """Transformers would read it in the server's process, without limits."""
+    read, load_translator = [], serve_command.load_translator
+
+    def load(path, arguments, loaded):
+        try:
+            return load_translator(path, {**arguments, "backend": "native"}, loaded)
+        except ValueError:
+            if arguments.get("backend") == "native":
+                raise
+            read.append(path)
+            return Translator.from_pretrained(GOLDEN)
+
+    monkeypatch.setattr(serve_command, "load_translator", load)
+    other, second = (shutil.copytree(GOLDEN, tmp_path / name) for name in ("other", "second"))
+    for folder in (other, second):
+        edit_json(folder / "config.json", model_type="prophetnet")
+    before = listed(f"en-de={other}")
+    assert read == [str(other)]  # as the user of the command wants it
+    message = r"models:2: .*second.*prophetnet.*: only transformers may read it, at the start: restart the server$"
+    for line in (f"en-pt={second}", f"{second}-en-pt"):
+        second = second.rename(line) if not line.startswith("en-pt=") else second
+        with pytest.raises(ValueError, match=message):
+            listed(f"en-de={other}", line)
+    assert listed(f"en-de={other}", f"de-en={GOLDEN}")[("en", "de")] is before["en", "de"]  # it has not changed
+    os.utime(other / "config.json", ns=(1, 1))
+    with pytest.raises(ValueError, match="only transformers may read it"):
+        listed(f"en-de={other}")
+    assert read == [str(other)]
+
+
+def test_a_reload_keeps_what_transformers_has_read_by_name(listed, monkeypatch):
+    translator = Translator.from_pretrained(GOLDEN)
+    monkeypatch.setattr(serve_command, "load_translator", lambda *arguments: translator)
+    listed("en-de=of/hub")
+    monkeypatch.delattr(serve_command, "load_translator")
+    assert list(listed("en-de=of/hub").values()) == [translator]
+
+
+def test_a_server_without_the_engine_leaves_its_models_to_transformers(listed, tmp_path, monkeypatch):
+    monkeypatch.setattr(probe.Probe, "answer", staticmethod(lack_engine))
+    monkeypatch.setattr(probing, "_loaded", set())
+    translator = Translator.from_pretrained(GOLDEN)
+    monkeypatch.setattr(serve_command, "load_translator", lambda path, arguments, loaded: translator)
+    folder = shutil.copytree(GOLDEN, tmp_path / "opus-mt-en-de")
+    assert list(listed(str(folder)).values()) == [translator]
+    with pytest.raises(ValueError, match="no engine for this machine: only transformers may read it"):
+        listed(str(folder), str(shutil.copytree(GOLDEN, tmp_path / "opus-mt-en-pt")))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not list processes")

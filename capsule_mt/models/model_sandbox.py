@@ -2,13 +2,18 @@
 
 from typing import Any
 
+from capsule_mt.engine.library import NativeUnavailableError
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.sandbox.child import reported
 from capsule_mt.files.sandbox.worker import Sandbox
 from capsule_mt.models.opening import CheckpointError
 
 MAX_MESSAGE = 64 << 20  # bytes of JSON
-ERRORS = CheckpointError, UnsupportedModelError, FileNotFoundError, PermissionError, OSError, ValueError
+ERRORS = (
+    *(CheckpointError, UnsupportedModelError, FileNotFoundError, PermissionError, OSError, ValueError),
+    # what the machine lacks, which is not the model's fault
+    *(NativeUnavailableError, ImportError, ModuleNotFoundError),
+)
 
 
 class ModelSandbox(Sandbox):
