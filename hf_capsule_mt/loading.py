@@ -38,7 +38,7 @@ from capsule_mt.models.weights import (
     SafetensorsFile,
     read_json,
 )
-from hf_capsule_mt.modeling.checkpoint_files import unusable_tensor
+from hf_capsule_mt.modeling.checkpoint_files import and_more, file_of, lacks, unusable_tensor
 
 Loaded = TypeVar("Loaded")
 NameOrPath = str | os.PathLike[str]
@@ -232,7 +232,7 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
         check_search_options(vars(generation_config), str(folder / "generation_config.json"))
         if source is None:
             model.generation_config = generation_config
-    problem = _loading_problem(model, info, name_or_path)
+    problem = _loading_problem(model, info, name_or_path, kwargs)
     if problem is None and model.config.model_type in STRICT_FAMILIES:
         problem = _token_problem(model, name_or_path)
     if problem is None and folder.is_dir():
@@ -296,23 +296,24 @@ def _check_family(file: Path, kwargs: Mapping[str, Any]) -> None:
         )
 
 
-def _loading_problem(model: PreTrainedModel, info: dict[str, Any], name_or_path: NameOrPath) -> str | None:
+def _loading_problem(
+    model: PreTrainedModel, info: dict[str, Any], name_or_path: NameOrPath, settings: dict[str, Any]
+) -> str | None:
     reshaped = sorted(info["mismatched_keys"])
     if reshaped:
         tensor, saved, expected = reshaped[0]
         return (
-            f"{_file_of(name_or_path, tensor)}: `{tensor}` is {list(saved)}, but the configuration requires "
-            f"{list(expected)}{_and_more(reshaped)}"
+            f"{_file_of(name_or_path, tensor, settings)}: `{tensor}` is {list(saved)}, but the configuration requires "
+            f"{list(expected)}{and_more(reshaped)}"
         )
-    missing = sorted(info["missing_keys"])
-    if missing:
-        return f"{_file_of(name_or_path)}: lacks `{missing[0]}`, which the configuration requires{_and_more(missing)}"
+    if missing := info["missing_keys"]:
+        return f"{_file_of(name_or_path, min(missing), settings)}: {lacks(missing)}"
     superfluous = sorted(info["unexpected_keys"])
     if superfluous and model.config.model_type in STRICT_FAMILIES:
         tensor = superfluous[0]
         return (
-            f"{_file_of(name_or_path, tensor)}: has `{tensor}`, which the configuration does not describe"
-            f"{_and_more(superfluous)}"
+            f"{_file_of(name_or_path, tensor, settings)}: has `{tensor}`, which the configuration does not describe"
+            f"{and_more(superfluous)}"
         )
     return None
 
@@ -355,14 +356,17 @@ def _named(name_or_path: NameOrPath, load: Callable[[], Loaded], part: str = "th
         raise CheckpointError(f"{subject} {part} does not load: {type(error).__name__}: {message}") from error
 
 
-def _file_of(name_or_path: NameOrPath, tensor: str | None = None) -> str:
-    """Return the file that has a tensor, or should have it; the checkpoint's name if there is no such file."""
+def _file_of(name_or_path: NameOrPath, tensor: str | None = None, settings: dict[str, Any] | None = None) -> str:
+    """Return the file that has a tensor, or should have it; the checkpoint's name if there is no such file.
+
+    Args:
+        settings: keywords of `from_pretrained`.
+    """
     folder = Path(name_or_path)
-    stored = stored_weights(folder)
-    if stored is not None and tensor in stored:
-        return stored.file_of(str(tensor))
-    files = (folder / name for name in (WEIGHTS_FILE, *CODES_FILES, INDEX_FILE))
-    return str(next((file for file in files if file.exists()), name_or_path))
+    codes = [folder / name for name in CODES_FILES if (folder / name).exists()]
+    if codes and not (folder / WEIGHTS_FILE).exists():
+        return str(codes[0])
+    return file_of(name_or_path, tensor, settings or {})
 
 
 def _is_padded(size: int, tokens: int) -> bool:
@@ -371,7 +375,3 @@ def _is_padded(size: int, tokens: int) -> bool:
 
 def _as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _and_more(names: list[Any]) -> str:
-    return f", and {len(names) - 1} more" if len(names) > 1 else ""

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from capsule_mt.coverage.problems import MIN_COVERED
 from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.training import load_recipe, run_recipe
@@ -23,8 +24,6 @@ CHANGES: dict[str, Any] = {
     "training.eval_steps": 250,
     "training.save_steps": 250,
 }
-
-MIN_COVERED = 0.5  # of a word that the translation probably has
 
 
 def recipe_for(name: str, output: Path, seed: int) -> Recipe:

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
-from hf_capsule_mt.modeling.checkpoint_files import damaged_file, is_other_model, refuse_unusable
+from hf_capsule_mt.modeling.checkpoint_files import damaged_file, refuse_unusable
 from hf_capsule_mt.modeling.losses import type_of
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
@@ -60,30 +60,40 @@ class CapsulePreTrainedModel(PreTrainedModel):
     ) -> Any:
         """Load as transformers does, but refuse a damaged file, missing tensors and numbers that are not finite.
 
-        Tensors may be missing if another configuration is asked for, or the model is loaded as another class than the
-        one that was saved. With `output_loading_info=True`, the caller decides.
+        Tensors may be missing that the saved configuration does not describe, or that the saved class lacks. With
+        `output_loading_info=True`, the caller decides.
         """
         subfolder = kwargs.get("subfolder") or ""
         if "state_dict" not in kwargs:
             _refuse_few_bits(pretrained_model_name_or_path, subfolder)
-        folder = os.path.join(os.fspath(pretrained_model_name_or_path or ""), subfolder)
         settings = {**kwargs, "output_loading_info": True}
         loaded: Any
         try:
             loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **settings)
+        except (ImportError, TypeError):
+            raise
         except Exception as error:  # the libraries raise many kinds, without the name of the file
-            damage = damaged_file(folder)
-            if damage is None:
+            damage = damaged_file(pretrained_model_name_or_path, kwargs)
+            if damage is None or not cls._has_config(pretrained_model_name_or_path, kwargs):
                 raise
             raise OSError(f"{damage[0]}: damaged, or cut off: {damage[1]}") from error
         if output_loading_info:
             return loaded
         model, info = loaded
-        missing = info["missing_keys"]
-        if missing and is_other_model(model, pretrained_model_name_or_path, kwargs):
-            missing = set()
-        refuse_unusable(model, missing, folder)
+        refuse_unusable(model, info["missing_keys"], pretrained_model_name_or_path, kwargs)
         return model
+
+    @classmethod
+    def _has_config(cls, name_or_path: Any, settings: dict[str, Any]) -> bool:
+        """Return whether the configuration can be read, with the fields among the keywords of `from_pretrained`."""
+        settings = settings | {"return_unused_kwargs": True}
+        config = settings.pop("config", None)
+        try:
+            if not isinstance(config, PreTrainedConfig):
+                cast(Any, cls.config_class).from_pretrained(config or name_or_path, **settings)
+        except Exception:  # each library raises its own
+            return False
+        return True
 
     def get_position_embeddings(self) -> Any:
         raise NotImplementedError(self._why_no_positions("get_position_embeddings"))

@@ -175,8 +175,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         cast(dict[str, float], output.metrics).update(self._nll.take(prefix))
         if self.args.predict_with_generate and output.predictions is not None and output.label_ids is not None:
             pad_token_id = getattr(self.processing_class, "pad_token_id", None)
+            if pad_token_id is None:
+                pad_token_id = getattr(unwrapped(cast(nn.Module, self.model)).config, "pad_token_id", None)
             if self.is_world_process_zero():
-                warn_of_repeats(prefix, np.asarray(output.predictions), np.asarray(output.label_ids), pad_token_id)
+                warn_of_repeats(prefix, output.predictions, output.label_ids, pad_token_id)
         return output
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:

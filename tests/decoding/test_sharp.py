@@ -19,10 +19,18 @@ from tests.light.engine.conftest import TIERS, needs_engine
 from tests.mixes import FAMILIES, FAST, MIXES
 
 INIT_STD = 0.25
+# of routings that amplify what is rounded, or whose seams do so together; each part is tested alone, too
 INIT_STDS = {
     "combined": 0.1,
     "everything": 0.1,
-}  # whose seams amplify together what is rounded; each is tested alone, too
+    "ssru_combined": 0.15,
+    "grn": 0.17,
+    "mudd": 0.17,
+    "dense_connections": 0.22,
+    "dynamic": 0.22,
+    "em": 0.22,
+}
+MAX_TOLERANCE = 0.05
 WIDTH = 128
 TARGETS = [[50, 51, 52, 53, END], [60, END], [70, 71, 72, 73, 74, 75, END], [80, 81, 82, END]]
 MARIAN_SIZES = {
@@ -89,7 +97,7 @@ def test_sharp_weights_have_the_numbers_of_float64(name, monkeypatch):
     rounded = [log_probs_of(model, *pair) for pair in zip(SOURCES, TARGETS, strict=True)]
     lost = max(largest_difference(*pair) for pair in zip(rounded, expected, strict=True))
     tolerance = 20 * lost + 1e-4
-    assert tolerance < 1
+    assert tolerance < MAX_TOLERANCE
     for tier in TIERS:
         monkeypatch.setenv("HF_CAPSULE_MT_TIER", tier)
         engine = strictly(model, int8=False)._engine

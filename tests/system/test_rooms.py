@@ -50,7 +50,7 @@ HEAVY = {
     "training": {"data", "loading", "modeling", "evaluation", "capsule_mt.files"},
     "analysis": {"modeling", "capsule_mt.files"},
     "hub": {"loading", "modeling", "capsule_mt.text"},
-    "quickstart": {"decoding", "training", "evaluation"},
+    "quickstart": {"decoding", "training", "evaluation", "capsule_mt.coverage.problems"},
     "__init__": {"configuration", "modeling", "decoding", "capsule_mt.__init__", "capsule_mt.commands"},
     "extras": set(),
 }

@@ -57,8 +57,7 @@ def make_trainer(folder, *, model=None, bpe_dropout=0.0, model_settings=None, tr
         train_dataset=train,
         eval_dataset=CORPUS["validation"].select_columns(["input_ids", "labels"]),
         data_collator=DataCollatorForSeq2Seq(TOKENIZER),
-        processing_class=TOKENIZER,
-        **(trainer_settings or {}),
+        **{"processing_class": TOKENIZER, **(trainer_settings or {})},
     )
 
 

@@ -144,6 +144,34 @@ def test_a_model_that_writes_one_sentence_for_all_sources_is_reported(tmp_path, 
     assert line.startswith("eval: 60 of 60 translations are the same")
 
 
+def generate_repeats(model, inputs=None, input_ids=None, num_return_sequences=1, **kwargs):
+    """One sentence, with padding that depends on the batch."""
+    tokens = torch.tensor([TOKENIZER.pad_token_id, 7, 8, TOKENIZER.eos_token_id])
+    padding = torch.full((input_ids.shape[1],), TOKENIZER.pad_token_id)
+    return torch.cat([tokens, padding]).repeat(num_return_sequences * len(input_ids), 1)
+
+
+@pytest.mark.parametrize("concatenates", [True, False])
+@pytest.mark.parametrize("num_return_sequences", [1, 2])
+@pytest.mark.parametrize("has_processing_class", [True, False])
+def test_repeats_are_reported_however_an_evaluation_is_set(
+    concatenates, num_return_sequences, has_processing_class, tmp_path, caplog, monkeypatch
+):
+    """Batches of different widths, several translations of a source, and no tokenizer that names the padding."""
+    trainer = make_trainer(
+        tmp_path,
+        per_device_eval_batch_size=7,
+        predict_with_generate=True,
+        eval_do_concat_batches=concatenates,
+        trainer_settings={} if has_processing_class else {"processing_class": None},
+    )
+    monkeypatch.setattr(type(trainer.model), "generate", generate_repeats)
+    data = CORPUS["train"].select_columns(["input_ids", "labels"])
+    trainer.predict(data, num_return_sequences=num_return_sequences)
+    lines = [line.split(":")[1] for line in repeated_lines(caplog)]
+    assert lines == ([" 60 of 60 translations are the same"] if num_return_sequences == 1 else [])
+
+
 @pytest.mark.parametrize(
     ("num_equal", "num_references", "is_reported"),
     [(296, 300, True), (300, 300, True), (140, 300, False), (300, 1, False), (300, 100, True), (9, 9, False)],
