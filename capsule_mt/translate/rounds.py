@@ -68,7 +68,8 @@ def with_retries(
         label: another of its forms may lack the fault.
     """
     retry_beams = None if plan.coverage is None else plan.coverage.options.retry_beams
-    repairs = retry_beams is not None or (plan.options.copy and not plan.search.options.transformers_only)
+    repairs_faults = plan.repairs_faults and plan.options.copy and not plan.search.options.transformers_only
+    repairs = retry_beams is not None or repairs_faults
     forbidden: dict[int, frozenset[int]] = {}  # tokens, by the index of the piece
     for index, (piece, hypotheses) in enumerate(zip(pieces, results, strict=True) if repairs else ()):
         has_fault = piece.is_label == are_chosen_labels and _needs_retry(piece, hypotheses[0], plan)
