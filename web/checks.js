@@ -60,7 +60,7 @@ export function countCertainFaults(source, translation, words) {
 const hasQuotes = (text) => Array.from(QUOTE_MARKS).some((mark) => text.includes(mark));
 const countQuotes = (source) => withoutEntities(source).match(MAY_QUOTE)?.length ?? 0;
 
-/** Whether only the translation has quotes, or it has an odd number of straight ones, and the source does not. */
+/** Whether only the translation has quotes, or it alone has an odd number of straight ones. */
 function hasInventedQuotes(source, translation) {
   if (!hasQuotes(translation)) return false;
   const count = countQuotes(source);

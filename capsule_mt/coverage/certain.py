@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 _MARKS = re.escape("".join(sorted(BRACKET_MARKS)))
 NUMBERS_AND_BRACKETS = re.compile(rf"\d+|[{_MARKS}]")
 _IN_THEM = re.compile(rf"[\d{_MARKS}]")  # a fast check for most texts
-QUOTE_MARKS = "\"\u201c\u201d\u201e\u00ab\u00bb"
+QUOTE_MARKS = '"\u201c\u201d\u201e\u00ab\u00bb'
 # what may become a quote mark: others of any script, signs of inches, dashes of dialogues; but not an apostrophe
 MAY_QUOTE = (
-    "''|[\"`\u2013-\u2015\u201a-\u201f\u2033\u2039\u203a\u300a-\u300f\uff02\xab\xbb]|(?<!\\w)['\u2019-]|['\u2019](?!\\w)|\u2018"
+    r"''|[\"`\xab\xbb\u2013-\u2015\u2018\u201a-\u201f\u2033\u2039\u203a\u3008-\u300f\uff02]"
+    r"|(?<!\w)['\u2019-]|['\u2019](?!\w)"
 )
 
 
@@ -41,7 +42,7 @@ def certain_faults(source: str, translation: str, languages: tuple[str | None, s
 
 
 def _has_invented_quotes(source: str, translation: str) -> bool:
-    """Return whether only the translation has quotes, or it has an odd number of straight ones, and the source does not."""
+    """Return whether only the translation has quotes, or it alone has an odd number of straight ones."""
     if not any(mark in translation for mark in QUOTE_MARKS):
         return False
     num_quotes = _count_quotes(source)

@@ -92,7 +92,10 @@ def checks_of(
     checks += _number_checks(numbers, source_words, target_words, languages)
     tokens, target_tokens = WORDS.findall(source_words), WORDS.findall(target_words)
     names_by_kind = {
-        kind: [*map(_named_values, (tokens, target_tokens), [values.get(language or "", {}) for language in languages])]
+        kind: [
+            _named_values(words, values.get(language or "", {}))
+            for words, language in zip((tokens, target_tokens), languages, strict=True)
+        ]
         for kind, values in NAMES.items()
     }
     # not beside unpaired digits, which may stand for a number word of the other text
@@ -402,7 +405,8 @@ def _small_numbers(words: Sequence[str], language: str | None, other_weekdays: M
     if value_of_word is None:
         return numbers
     for previous, word in zip(["", *words], words, strict=False):
-        value, is_weekday = value_of_word.get(word.casefold(), 0), weekday_of_word.get(word.casefold()) in other_weekdays
+        value = value_of_word.get(word.casefold(), 0)
+        is_weekday = weekday_of_word.get(word.casefold()) in other_weekdays
         if 2 <= value <= MAX_SMALL_NUMBER and previous.casefold() not in HALF and not is_weekday:
             numbers.setdefault(value, word)
     return numbers

@@ -551,7 +551,8 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     const { text } = await translator.translate(argument.text, { num_beams: 1 });
     const coverage = await translator.cover(argument.text, argument.given, { marks: "all" });
     const unmarked = await translator.cover(argument.text, argument.given);
-    const notMarks = await translator.cover(argument.text, argument.given, { marks: true }).catch((one) => one.message);
+    const wrong = { marks: true };
+    const notMarks = await translator.cover(argument.text, argument.given, wrong).catch((one) => one.message);
     const error = await translator.translate(argument.text, { num_beams: 0 }).catch((one) => one.message);
     const notText = await translator.translate([argument.text, null]).catch((one) => one.message);
     translator.close();
@@ -560,7 +561,8 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     const again = (await byUrl.translate([argument.text], { num_beams: 1 }))[0].text;
     byUrl.close();
     const missing = await TranslatorWorker.load(argument.model + "x").catch((one) => one.message);
-    answer = { known: { source, target, marks }, text, again, coverage, unmarked, notMarks, error, notText, closed, missing };
+    const errors = { notMarks, error, notText, closed, missing };
+    answer = { known: { source, target, marks }, text, again, coverage, unmarked, ...errors };
     """
     text, translation = "Der alte Mann kauft einen roten Hut.", "The man buys a hat."
     actual = node(script, {"model": str(tmp_path / "out/model.capsule"), "text": text, "given": translation})
