@@ -4,7 +4,7 @@ import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
   BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MIN_DOUBLED,
-  MIN_UNTRANSLATED, PATTERNS, ROMAN_VALUES, VERBS,
+  MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, VERBS,
 } from "./interface.js";
 import { CHECKED_ITEMS, withItems } from "./keeping.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
@@ -16,6 +16,7 @@ const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
 const BARE_PLACEHOLDER = new RegExp(PATTERNS.BARE_PLACEHOLDERS, "u");
 const SEPARATOR = /[.,]/g;
 const COMPARED = new RegExp(PATTERNS.NUMBERS_AND_BRACKETS, "gu");
+const MAY_QUOTE = new RegExp(PATTERNS.MAY_QUOTE, "gu");
 const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
 const TIME_OR_DATE = new RegExp(PATTERNS.TIME_OR_DATE, "gu");
 const PARTS_OF_DATE = new RegExp(PATTERNS.PARTS_OF_DATE, "uy");
@@ -31,11 +32,14 @@ export function checksOf(source, translation, words) {
   const sides = [source, translation].map(itemsAndWords);
   const texts = sides.map((side) => side.words);
   const numbers = pairedNumbers(texts);
+  const { months = [], weekdays = [] } = Object.fromEntries(Object.entries(words.names ?? {}).map(([kind, names]) => (
+    [kind, texts.map((text, side) => namedValues(text, names[side]))])));
   // not beside unpaired digits, which may stand for a number word of the other text
-  const smallNumbers = numbers.missing.length || numbers.added.length ? [] : texts.map((text, side) => smallNumbersIn(text, words.numbers[side]));
+  const smallNumbers = numbers.missing.length || numbers.added.length ? [] : texts.map((text, side) => (
+    smallNumbersIn(text, words.numbers[side], words.names?.weekdays[side], weekdays[1 - side])));
   const faults = [
     ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(numbers, texts, words), ...nameChecks("numbers", ...smallNumbers),
-    ...Object.entries(words.names ?? {}).flatMap(([kind, names]) => nameChecks(kind, ...texts.map((text, side) => namedValues(text, names[side])))),
+    ...nameChecks("months", ...months), ...nameChecks("weekdays", ...weekdays),
     ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
     ...doubledChecks(...texts), ...untranslatedCheck(texts, source.trim() === translation.trim()), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
     ...sentenceChecks(source, translation),
@@ -46,15 +50,26 @@ export function checksOf(source, translation, words) {
 /** Return the number of certain faults, for which a sentence is searched again: see coverage/certain.py. */
 export function countCertainFaults(source, translation, words) {
   const [compared, otherCompared] = [source, translation].map((text) => text.match(COMPARED)?.join(" "));
-  if (compared === otherCompared && !doubled(translation).length) return 0;
-  if (!source.trim() || !translation.trim()) return 0;
+  const invented = Number(hasInventedQuotes(source, translation));
+  if (compared === otherCompared && !doubled(translation).length) return invented;
+  if (!source.trim() || !translation.trim()) return invented;
   const texts = [source, translation].map((text) => itemsAndWords(withoutEntities(text)).words);
-  return [...bracketChecks(...texts), ...numberChecks(pairedNumbers(texts), texts, words), ...doubledChecks(...texts)].length;
+  return [...bracketChecks(...texts), ...numberChecks(pairedNumbers(texts), texts, words), ...doubledChecks(...texts)].length + invented;
 }
 
-/** Whether a text has a bracket that the source does not have at all. */
-export function hasInventedBracket(source, text) {
-  return Array.from(text).some((mark) => BRACKET_MARKS.includes(mark) && !source.includes(mark));
+const hasQuotes = (text) => Array.from(QUOTE_MARKS).some((mark) => text.includes(mark));
+const countQuotes = (source) => withoutEntities(source).match(MAY_QUOTE)?.length ?? 0;
+
+/** Whether only the translation has quotes, or it alone has an odd number of straight ones. */
+function hasInventedQuotes(source, translation) {
+  if (!hasQuotes(translation)) return false;
+  const count = countQuotes(source);
+  return !count || (count % 2 === 0 && translation.split('"').length % 2 === 0);
+}
+
+/** Whether a text has a bracket that the source does not have at all, or quotes and the source has none. */
+export function hasInventedMark(source, text) {
+  return Array.from(text).some((mark) => BRACKET_MARKS.includes(mark) && !source.includes(mark)) || (hasQuotes(text) && !countQuotes(source));
 }
 
 // ---- placeholders, tags and URLs
@@ -270,8 +285,9 @@ function nameChecks(kind, ...names) {
 function namedValues(text, valueOfName) {
   const [values, words] = [new Map(), wordsIn(text)];
   words.forEach((word, index) => {
-    const value = Object.hasOwn(valueOfName, folded(word)) && valueOfName[folded(word)];
-    if (value && !values.has(value) && !(VERBS.includes(folded(word)) && !isMonth(words, index))) values.set(value, word);
+    const name = folded(word).replaceAll("’", "'");
+    const value = Object.hasOwn(valueOfName, name) && valueOfName[name];
+    if (value && !values.has(value) && !(VERBS.includes(name) && !isMonth(words, index))) values.set(value, word);
   });
   return values;
 }
@@ -282,12 +298,12 @@ function isMonth(words, index) {
   return words[index][0] !== words[index][0].toLowerCase() && (isWithin || /^\p{Nd}/u.test(words[index + 1]));
 }
 
-/** Return the first word for each number from 2 to 12 in a text, without hours such as "halb acht". */
-function smallNumbersIn(text, names) {
+/** Return the first word for each number from 2 to 12 in a text, without hours ("halb acht") and weekdays that the other text names. */
+function smallNumbersIn(text, names, weekdayOfName, otherWeekdays) {
   const [numbers, words] = [new Map(), wordsIn(text)];
   words.map(folded).forEach((word, index, foldedWords) => {
     const value = Object.hasOwn(names, word) ? names[word] : 0;
-    if (value > 1 && value <= MAX_SMALL_NUMBER && !numbers.has(value) && !HALF.includes(foldedWords[index - 1])) numbers.set(value, words[index]);
+    if (value > 1 && value <= MAX_SMALL_NUMBER && !numbers.has(value) && !HALF.includes(foldedWords[index - 1]) && !otherWeekdays?.has(weekdayOfName[word])) numbers.set(value, words[index]);
   });
   return numbers;
 }

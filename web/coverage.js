@@ -106,8 +106,10 @@ export function supportPiece({ translation, offsets, logProbs, reversed }, { opt
 /**
  * Return the coverage of a text. Each piece has what `coverPiece` returned as `covered` and, if support is checked, what
  * `supportPiece` did as `support`; its span, source and translation; and where this translation starts in the whole one.
+ * Unless `marksSingleWords`, only sentences that raise the alarm have marks.
  */
-export function coverText(pieces, alarm) {
+export function coverText(pieces, alarm, marksSingleWords) {
+  const showsMarks = ({ covered }) => marksSingleWords || (alarm !== null && covered.score < alarm);
   const supportedPieces = pieces.filter(({ support }) => support);
   const total = pieces.reduce((sum, { covered }) => sum + covered.weight, 0);
   const sentences = pieces.map(({ start, end, covered: { score } }) =>
@@ -115,24 +117,13 @@ export function coverText(pieces, alarm) {
   return {
     score: total ? pieces.reduce((sum, { covered }) => sum + covered.weight * covered.score, 0) / total : 1,
     sentences,
-    words: pieces.flatMap(({ covered }) => covered.words).sort((left, right) => left.start - right.start),
+    words: pieces.flatMap((piece) => piece.covered.words.map((word) => ({ ...word, untranslated: word.untranslated && showsMarks(piece) }))).sort((left, right) => left.start - right.start),
     ...(supportedPieces.length && {
       support: mean(supportedPieces.map(({ support }) => support.score)),
-      target_words: supportedPieces.flatMap(targetWords),
+      target_words: supportedPieces.flatMap((piece) => targetWords(piece).map((word) => ({ ...word, unsupported: word.unsupported && showsMarks(piece) }))),
     }),
     repetitions: pieces.flatMap(({ source, translation }) => repeatedPhrases(translation, source)),
     method: "attention",
-  };
-}
-
-/** Return a coverage without the marks of words in sentences that do not raise the alarm. */
-export function withoutSingleMarks(coverage) {
-  const alarms = coverage.sentences.filter((sentence) => sentence.below_threshold);
-  const isAlarmed = (word) => alarms.some(({ start, end }) => start <= word.start && word.end <= end);
-  return {
-    ...coverage,
-    words: coverage.words.map((word) => ({ ...word, untranslated: word.untranslated && isAlarmed(word) })),
-    ...(coverage.target_words && { target_words: coverage.target_words.map((word) => ({ ...word, unsupported: false })) }),
   };
 }
 

@@ -37,6 +37,17 @@ export interface TranslationOptions extends SearchOptions {
   shortlist?: boolean;
 }
 
+export interface CoverOptions {
+  /** Find also the words that were made up, which needs a `reverse`. By default false. */
+  support?: boolean;
+  /**
+   * By default, words are marked only in sentences that raise the alarm (`below_threshold`): by attention alone, most other
+   * marks of given translations are wrong. Any of these names marks words in all sentences; unlike in Python, the marks are
+   * the same for all three.
+   */
+  marks?: "sure" | "likely" | "all";
+}
+
 export interface Translation {
   text: string;
   /** The mean log-probability of a token; null for a blank text. */
@@ -113,7 +124,7 @@ export class Translator {
   translate(text: string, options?: TranslationOptions): Translation;
   translate(texts: string[], options?: TranslationOptions): Translation[];
   /** Return what a translation of a text leaves out and makes up; the text is read as one sentence, without tags. */
-  cover(text: string, translation: string, options?: { support?: boolean }): Coverage;
+  cover(text: string, translation: string, options?: CoverOptions): Coverage;
   /** End the threads; needed only where there are several. */
   close(): void;
 }
@@ -126,7 +137,7 @@ export class TranslatorWorker {
   readonly marks: boolean;
   translate(text: string, options?: TranslationOptions): Promise<Translation>;
   translate(texts: string[], options?: TranslationOptions): Promise<Translation[]>;
-  cover(text: string, translation: string, options?: { support?: boolean }): Promise<Coverage>;
+  cover(text: string, translation: string, options?: CoverOptions): Promise<Coverage>;
   /** End the worker, whatever it does. */
   close(): void;
 }

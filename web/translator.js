@@ -2,8 +2,8 @@
 
 import { linksOf, numberedLinks } from "./alignment.js";
 import { capitalised, restoredCase } from "./casing.js";
-import { checksOf, countCertainFaults, hasInventedBracket } from "./checks.js";
-import { coverForeign, coverPiece, coverText, supportPiece, withoutSingleMarks } from "./coverage.js";
+import { checksOf, countCertainFaults, hasInventedMark } from "./checks.js";
+import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
 import { Engine, readBytes } from "./engine.js";
 import { withEntities } from "./entities.js";
@@ -95,15 +95,15 @@ export class Translator {
   /**
    * Search again for pieces whose translations have certain faults, and keep what has fewer.
    *
-   * The tokens of a bracket that the source lacks are forbidden in the next search: see translate/rounds.py.
+   * The tokens of brackets and quotes that the source lacks are forbidden in the next search: see translate/rounds.py.
    */
   #repair(pieces, request) {
-    const bracketTokens = (piece, hypotheses) => hypotheses.flatMap(({ ids }) => ids)
-      .filter((token) => hasInventedBracket(piece.text, this.tokenizer.decode([token])));
+    const inventedTokens = (piece, hypotheses) => hypotheses.flatMap(({ ids }) => ids)
+      .filter((token) => hasInventedMark(piece.text, this.tokenizer.decode([token])));
     let forbidden = new Map(); // tokens, ascending, by piece
     for (const piece of pieces) {
       const hasLostItems = piece.source.lost(this.#output(piece)).length > 0; // which start other retries
-      if (this.#countFaults(piece) && !hasLostItems) forbidden.set(piece, ascending(bracketTokens(piece, [piece.hypothesis])));
+      if (this.#countFaults(piece) && !hasLostItems) forbidden.set(piece, ascending(inventedTokens(piece, [piece.hypothesis])));
     }
     for (let retry = 0; retry < MAX_RETRIES && forbidden.size; retry++) {
       const further = new Map();
@@ -112,7 +112,7 @@ export class Translator {
         const tokens = forbidden.get(group[0]);
         const candidates = this.#search(group, { ...request, forbidden: tokens });
         for (const piece of group) {
-          const moreTokens = ascending([...tokens, ...bracketTokens(piece, candidates.get(piece))]);
+          const moreTokens = ascending([...tokens, ...inventedTokens(piece, candidates.get(piece))]);
           if (moreTokens.length > tokens.length && this.#countFaults(piece)) further.set(piece, moreTokens);
         }
       }
@@ -147,13 +147,14 @@ export class Translator {
   }
 
   /** Return what a translation of a text, read as one sentence, leaves out and makes up. */
-  cover(text, translation, { support = false, ...others } = {}) {
-    refuse(others, "cover", "support");
+  cover(text, translation, { support = false, marks, ...others } = {}) {
+    refuse(others, "cover", "support and marks");
+    if (![undefined, "sure", "likely", "all"].includes(marks)) throw new RangeError(`\`marks\` must be sure, likely or all, got ${JSON.stringify(marks)}`);
     this.#check(support);
     const piece = this.#forced(text, translation);
     const parsed = { text, pieces: piece ? [piece] : [], foreign: [] };
     const outputs = parsed.pieces.map((part) => this.#output(part));
-    return this.#coverage(parsed, { text: translation, starts: [0] }, outputs, [translation], support);
+    return this.#coverage(parsed, { text: translation, starts: [0] }, outputs, [translation], support, marks !== undefined);
   }
 
   /** Return a text as a piece with the user's translation; undefined for a blank text. */
@@ -224,13 +225,12 @@ export class Translator {
     const translations = pieces.map((piece) => this.#restored(piece, copies));
     const joined = joinTranslations(parsed, translations, this.typography);
     const logProbs = pieces.flatMap(({ hypothesis }) => hypothesis.logProbs);
-    const covered = coverage && this.#coverage(parsed, joined, outputs, translations, support);
-    const marksSingleWords = this.calibration?.marks_single_words ?? true; // earlier model files do not say
     return {
       text: joined.text,
       score: logProbs.length ? logProbs.reduce((sum, logProb) => sum + logProb) / logProbs.length : null,
       tokens: pieces.map(({ hypothesis }) => hypothesis.ids),
-      ...(coverage && { coverage: marksSingleWords ? covered : withoutSingleMarks(covered) }),
+      // earlier model files do not say whether they mark single words
+      ...(coverage && { coverage: this.#coverage(parsed, joined, outputs, translations, support, this.calibration.marks_single_words ?? true) }),
       ...(alignment && { alignment: this.#alignment(parsed, joined, translations) }),
     };
   }
@@ -271,7 +271,7 @@ export class Translator {
     return complete.map((logProb, step) => without.map((logProbs) => logProb - logProbs[step]));
   }
 
-  #coverage({ text, pieces, foreign }, joined, outputs, translations, support) {
+  #coverage({ text, pieces, foreign }, joined, outputs, translations, support, marksSingleWords) {
     const parts = pieces.map((piece, index) => ({
       start: piece.start,
       end: piece.end,
@@ -282,7 +282,7 @@ export class Translator {
       covered: coverPiece(piece, piece.received, this.calibration, this.unknown, outputs[index]),
       support: support && this.#support(piece, outputs[index]),
     }));
-    const coverage = coverText([...parts, ...foreign.map((span) => coverForeign(text, span))], this.calibration.alarm);
+    const coverage = coverText([...parts, ...foreign.map((span) => coverForeign(text, span))], this.calibration.alarm, marksSingleWords);
     // as the user wrote them: the model reads a text in capitals in lowercase
     for (const word of coverage.words) word.word = text.slice(word.start, word.end);
     return { ...coverage, checks: checksOf(text, joined.text, this.checkWords) };

@@ -30,6 +30,8 @@ from capsule_mt.models.registry import write_program
 from capsule_mt.models.small import write_small_weights
 from capsule_mt.models.to_int8 import write_checkpoint
 from capsule_mt.models.weights import Weights
+from capsule_mt.translate.options import TranslationOptions
+from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.translator import Translator
 
 Array = npt.NDArray[np.float64]
@@ -147,6 +149,13 @@ class Reference:
         return float(np.mean(np.concatenate(log_probs)))
 
 
+class SearchingOnce(Translator):
+    """A translator whose engine sees only first searches: a second one for a fault would be observed, too."""
+
+    def plan(self, options: TranslationOptions) -> Plan:
+        return super().plan(options)._replace(repairs_faults=False)
+
+
 class Observations:
     """Sums over the inputs of some linear maps of an engine.
 
@@ -198,12 +207,11 @@ def input_moments(folder: str | os.PathLike[str], sources: Sequence[str], **sett
         name: index_of[parts.maps[name]] for name in parts.rounded | parts.tables if parts.maps.get(name) in index_of
     }
     observations = Observations({index: program.linears[index][0].inputs for index in maps.values()})
-    translator = Translator.from_pretrained(folder)
+    translator = SearchingOnce.from_pretrained(folder)
     engine = cast(EngineDecoder, translator.loaded.decoder).engine
     engine.num_threads = 1  # sums depend on their order: several threads would write another file each time
     engine.observe(observations.observe)
-    # the model's own translations: a second search for a fault would count, too
-    translate_lines(translator, sources, num_beams=1, copy=False, **settings)
+    translate_lines(translator, sources, num_beams=1, **settings)
     return {name: observations.moments(index) for name, index in maps.items()}
 
 

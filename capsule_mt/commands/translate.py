@@ -213,8 +213,8 @@ def add_coverage_options(coverage: "argparse._ArgumentGroup") -> None:
         "--coverage-retry",
         type=at_least(2),
         metavar="BEAMS",
-        help="translate sentences with lower coverage, a doubled phrase or a changed number again, with this many "
-        "beams",
+        help="translate sentences with lower coverage again, with this many beams; and with as many instead of 4, "
+        "those with certain faults, such as a changed number or bracket",
     )
     coverage.add_argument(
         "--coverage-weight",

@@ -91,12 +91,19 @@ def checks_of(
     numbers = _paired_numbers(source_words, target_words)
     checks += _number_checks(numbers, source_words, target_words, languages)
     tokens, target_tokens = WORDS.findall(source_words), WORDS.findall(target_words)
+    names_by_kind = {
+        kind: [
+            _named_values(words, values.get(language or "", {}))
+            for words, language in zip((tokens, target_tokens), languages, strict=True)
+        ]
+        for kind, values in NAMES.items()
+    }
     # not beside unpaired digits, which may stand for a number word of the other text
     if not numbers.missing and not numbers.added:
-        checks += _name_checks("numbers", map(_small_numbers, (tokens, target_tokens), languages))
-    for kind, value_of_name in NAMES.items():
-        lists = [value_of_name.get(language or "", {}) for language in languages]
-        checks += _name_checks(kind, map(_named_values, (tokens, target_tokens), lists))
+        other_weekdays = reversed(names_by_kind["weekdays"])
+        checks += _name_checks("numbers", map(_small_numbers, (tokens, target_tokens), languages, other_weekdays))
+    for kind, names in names_by_kind.items():
+        checks += _name_checks(kind, names)
     checks += _sign_checks(source_words, target_words, languages)
     checks += _end_check(source_words, target_words, languages)
     checks += _doubled_checks(tokens, target_tokens)
@@ -375,8 +382,9 @@ def _named_values(words: Sequence[str], value_of_name: Mapping[str, int]) -> dic
     """Return the first name of each month or weekday in a text."""
     names = dict[int, str]()
     for previous, word, following in zip(["", *words], words, [*words[1:], ""], strict=False):
-        value = value_of_name.get(word.casefold())
-        if value is not None and (word.casefold() not in VERBS or _is_month(previous, word, following)):
+        name = word.casefold().replace("\u2019", "'")
+        value = value_of_name.get(name)
+        if value is not None and (name not in VERBS or _is_month(previous, word, following)):
             names.setdefault(value, word)
     return names
 
@@ -387,14 +395,19 @@ def _is_month(previous: str, word: str, following: str) -> bool:
     return word[0].isupper() and (is_within or following[:1].isdecimal())
 
 
-def _small_numbers(words: Sequence[str], language: str | None) -> dict[int, str]:
-    """Return the first word for each number from 2 to 12 in a text, without hours such as "halb acht"."""
+def _small_numbers(words: Sequence[str], language: str | None, other_weekdays: Mapping[int, str]) -> dict[int, str]:
+    """Return the first word for each number from 2 to 12 in a text, without hours such as "halb acht".
+
+    Portuguese "sexta" is the sixth or Friday: it is no number if the other text names Friday.
+    """
     value_of_word, numbers = NUMBER_WORDS.get(language or ""), dict[int, str]()
+    weekday_of_word = WEEKDAYS.get(language or "", {})
     if value_of_word is None:
         return numbers
     for previous, word in zip(["", *words], words, strict=False):
         value = value_of_word.get(word.casefold(), 0)
-        if 2 <= value <= MAX_SMALL_NUMBER and previous.casefold() not in HALF:
+        is_weekday = weekday_of_word.get(word.casefold()) in other_weekdays
+        if 2 <= value <= MAX_SMALL_NUMBER and previous.casefold() not in HALF and not is_weekday:
             numbers.setdefault(value, word)
     return numbers
 

@@ -26,8 +26,9 @@ class CoverageOptions:
         threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one,
             which is another one for given translations. 0 never warns.
         retry_beams: translate those sentences again with this many beams, rescored by `weight` (5 by default), and
-            keep the translation that leaves out less. Sentences in which rules find a changed number or a doubled
-            phrase are translated again, too: the translation with the fewest such faults is kept.
+            keep the translation that leaves out less. It is also the number of beams for certain faults: changed
+            numbers or brackets, invented quotes, doubled phrases. For these, sentences are translated again with 4
+            beams also without `retry_beams`, unless `copy=False`; the translation with the fewest is kept.
         weight: rank the hypotheses of beam search by their score minus `weight` times the mean share of the source
             words that is left out.
     """

@@ -70,7 +70,7 @@ def translation_of(
 
         outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
         parts = list(zip(texts, starts, strict=True))
-        coverage = coverage_of(document, coverages, parts, outputs, *plan.coverage.alarm_and_marks)
+        coverage = coverage_of(document, coverages, parts, outputs, *plan.coverage.coverage_arguments)
         coverage = with_checks(coverage, document.with_blank_languages, text, plan.languages)
     score: Score = None
     if later is not None:

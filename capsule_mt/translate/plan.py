@@ -40,8 +40,8 @@ class CoveragePlan(NamedTuple):
     marks_single_words: bool = True
 
     @property
-    def alarm_and_marks(self) -> "tuple[float | None, CoveredBy, bool]":
-        """What `coverage_of` needs to know."""
+    def coverage_arguments(self) -> "tuple[float | None, CoveredBy, bool]":
+        """The last arguments of `coverage_of`."""
         return self.threshold, self.method, self.marks_single_words
 
 
@@ -52,6 +52,7 @@ class Plan(NamedTuple):
     head: the layer and the head that align words, if the model has one.
     weight: rank the hypotheses of beam search by what they leave out, with this weight.
     scores_later: whether scores are computed when they are read, by a forced pass, and not by the search.
+    repairs_faults: whether a certain fault starts a second search, unless the options turn that off.
     """
 
     options: TranslationOptions
@@ -64,6 +65,7 @@ class Plan(NamedTuple):
     num_returned: int = 1
     weight: float | None = None
     scores_later: bool = False
+    repairs_faults: bool = True
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from capsule_mt.coverage.certain import certain_faults, has_invented_bracket
+from capsule_mt.coverage.certain import count_certain_faults, has_invented_mark
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn_once
 from capsule_mt.text.edges import as_label
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # late: few calls have a glossary
 
 # For certain faults: on 7,500 strings of apps, 4 beams without the first search's brackets repaired 71 of 76.
 RETRY_BEAMS = 4
-MAX_RETRIES = 3  # each forbids further tokens with brackets
+MAX_RETRIES = 3  # each forbids further tokens with brackets or quotes
 
 
 class Draft(NamedTuple):
@@ -62,19 +62,20 @@ def with_retries(
 ) -> list[Hypotheses]:
     """Search again for pieces with certain faults, or below the threshold of `retry_beams`; keep what is better.
 
-    The tokens of a bracket that the source lacks are forbidden in the next search, which may show further ones.
+    The tokens of brackets and quotes that the source lacks are forbidden in the next search, which may show others.
 
     are_chosen_labels: whether the pieces are labels whose form is chosen. Until then, only a threshold counts for a
         label: another of its forms may lack the fault.
     """
     retry_beams = None if plan.coverage is None else plan.coverage.options.retry_beams
-    repairs = retry_beams is not None or (plan.options.copy and not plan.search.options.transformers_only)
+    repairs_faults = plan.repairs_faults and plan.options.copy and not plan.search.options.transformers_only
+    repairs = retry_beams is not None or repairs_faults
     forbidden: dict[int, frozenset[int]] = {}  # tokens, by the index of the piece
     for index, (piece, hypotheses) in enumerate(zip(pieces, results, strict=True) if repairs else ()):
         has_fault = piece.is_label == are_chosen_labels and _needs_retry(piece, hypotheses[0], plan)
         leaves_much_out = retry_beams is not None and not are_chosen_labels and is_short(hypotheses, plan.threshold)
         if has_fault or leaves_much_out:
-            forbidden[index] = _with_brackets(piece, hypotheses, plan)
+            forbidden[index] = _with_invented_marks(piece, hypotheses, plan)
     results = list(results)
     # all beams come back: a fault of the best one may be missing in the next
     num_beams = max(retry_beams or RETRY_BEAMS, plan.num_returned)
@@ -86,7 +87,7 @@ def with_retries(
             for index, hypotheses in zip(indices, retried, strict=True):
                 piece = pieces[index]
                 results[index] = _better(piece, results[index], hypotheses, plan)
-                more_tokens = tokens | _with_brackets(piece, hypotheses, plan)
+                more_tokens = tokens | _with_invented_marks(piece, hypotheses, plan)
                 if more_tokens > tokens and _count_faults(piece, results[index][0], plan):
                     further[index] = more_tokens
         forbidden = further
@@ -116,24 +117,24 @@ def _better(piece: Piece, original: Hypotheses, retried: Hypotheses, plan: Plan)
 
 
 def _count_faults(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> int:
-    """Return how many certain faults a hypothesis has: lost items, and those of `certain_faults`."""
+    """Return how many certain faults a hypothesis has: lost items, and those of `count_certain_faults`."""
     text = plan.tokenizer.decode(hypothesis.ids)
     num_lost = 0 if piece.masked is None else len(piece.masked.lost(text))
-    return num_lost + len(certain_faults(piece.text, text, plan.languages))
+    return num_lost + count_certain_faults(piece.text, text, plan.languages)
 
 
 def _needs_retry(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> bool:
     """Return whether a hypothesis has a certain fault; if it has lost an item, stand-ins are its retry instead."""
     text = plan.tokenizer.decode(hypothesis.ids)
-    has_faults = bool(certain_faults(piece.text, text, plan.languages))
+    has_faults = count_certain_faults(piece.text, text, plan.languages) > 0
     return has_faults and not (piece.masked is not None and piece.masked.lost(text))
 
 
-def _with_brackets(piece: Piece, hypotheses: Hypotheses, plan: Plan) -> frozenset[int]:
-    """Return the tokens of these hypotheses that have a bracket which the source lacks."""
+def _with_invented_marks(piece: Piece, hypotheses: Hypotheses, plan: Plan) -> frozenset[int]:
+    """Return the tokens of these hypotheses that have a bracket or a quote mark which the source lacks."""
     decode = plan.tokenizer.decode
     tokens = {token for hypothesis in hypotheses for token in hypothesis.ids} - {*piece.prefix}
-    return frozenset(token for token in tokens if has_invented_bracket(piece.text, decode([token])))
+    return frozenset(token for token in tokens if has_invented_mark(piece.text, decode([token])))
 
 
 def is_short(hypotheses: Hypotheses, threshold: float | None) -> bool:

@@ -317,7 +317,7 @@ class Scorer:
                 parts = [(translation, 0)] * len(hypotheses)
                 outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
                 coverages = [hypothesis.covered for hypothesis in hypotheses]
-                text_coverage = coverage_of(document, coverages, parts, outputs, *plan.coverage.alarm_and_marks)
+                text_coverage = coverage_of(document, coverages, parts, outputs, *plan.coverage.coverage_arguments)
                 text_coverage = with_checks(text_coverage, document.with_blank_languages, translation, plan.languages)
             segments = () if pair is None else (segment_of(*pair, plan),)
             score = hypotheses[0].score if hypotheses else None

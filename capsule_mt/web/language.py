@@ -186,6 +186,7 @@ def patterns() -> dict[str, str]:
         "BRANCHES": checks.BRANCHES.pattern,
         "LAST_MARK": checks.END.pattern,
         "NUMBERS_AND_BRACKETS": certain.NUMBERS_AND_BRACKETS.pattern,
+        "MAY_QUOTE": certain.MAY_QUOTE,
         "EMOJI": copying.EMOJI,
         "EMOJI_BEFORE": copying.EMOJI_BEFORE,
         "LIST_MARK": copying.LIST_MARK,
@@ -266,6 +267,7 @@ def constants() -> dict[str, Any]:
         **{name: getattr(checks, name) for name in CHECKS},
         "BRACKET_PAIRS": checks.BRACKETS,
         "BRACKET_MARKS": "".join(sorted(words.BRACKET_MARKS)),
+        "QUOTE_MARKS": certain.QUOTE_MARKS,
         **{name: getattr(rounds, name) for name in ("RETRY_BEAMS", "MAX_RETRIES")},
         "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in checks.BRACKET_FORMS.items()},
     }

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from capsule_mt.coverage.certain import certain_faults, has_invented_bracket
+from capsule_mt.coverage.certain import certain_faults, count_certain_faults, has_invented_mark
 from capsule_mt.coverage.checks import _longest_run, checks_of, values_of
 from capsule_mt.coverage.results import Check
 from tests.fixtures.vectors import vectors
@@ -23,8 +23,8 @@ def test_rules(case):
 @pytest.mark.parametrize("case", vectors("certain")["cases"], ids=repr)
 def test_certain_faults(case):
     source, translation = case["source"], case["translation"]
-    assert len(certain_faults(source, translation, ("en", "de"))) == case["faults"]
-    assert has_invented_bracket(source, translation) == case["invented"]
+    assert count_certain_faults(source, translation, ("en", "de")) == case["faults"]
+    assert has_invented_mark(source, translation) == case["invented"]
 
 
 def test_certain_faults_are_checks():

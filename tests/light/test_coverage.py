@@ -1,15 +1,18 @@
 """Coverage: how much of each word is translated, by hand, by a fake decoder, and by a model that leaves words out."""
 
 import math
+import re
 from statistics import mean
 
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.coverage import methods
-from capsule_mt.coverage.documents import repeated_phrases
+from capsule_mt.coverage.documents import coverage_of, repeated_phrases
 from capsule_mt.coverage.methods import (
     Calibration,
+    PieceCoverage,
+    PieceSupport,
     attention_coverage,
     choose_method,
     cover,
@@ -17,7 +20,7 @@ from capsule_mt.coverage.methods import (
     on_curve,
 )
 from capsule_mt.engine.search import Forced, Hypothesis
-from capsule_mt.text.segments import Piece
+from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord, WordLists, source_words
 from tests.fixtures.vectors import spans_in, vectors
@@ -125,6 +128,36 @@ def test_marks_by_attention(case):
     marked = [mark and not word.is_mark for mark, word in zip(coverage.marked, piece.words, strict=True)]
     assert marked == [word["untranslated"] for word in case["words"]]
     assert coverage.score == pytest.approx(case["score"], abs=1e-5)
+
+
+@pytest.mark.parametrize("case", VECTORS["alarmed"], ids=repr)
+def test_single_marks_only_in_alarmed_sentences(case):
+    """The vectors that JavaScript reads, too: words of both texts, each sentence by its own score."""
+    sources, translations = ([sentence[name] for sentence in case["sentences"]] for name in ("source", "translation"))
+    text, pieces, coverages = " ".join(sources), [], []
+    for sentence, start in zip(case["sentences"], starts_of(sources), strict=True):
+        source, target = sentence["source"], sentence["translation"]
+        words = [
+            SourceWord(Span(start + match.start(), start + match.end()), [], is_mark=False, is_unknown=False)
+            for match in re.finditer(r"\w+", source)
+        ]
+        pieces.append(Piece(Span(start, start + len(source)), [], words, text=source))
+        spans = [Span(*match.span()) for match in re.finditer(r"\w+", target)]
+        made_up = [target[slice(*span)] in sentence["unsupported"] for span in spans]
+        marked = [text[slice(*word.span)] in sentence["untranslated"] for word in words]
+        support = PieceSupport(spans, [1.0] * len(spans), made_up, 1.0)
+        coverages.append(PieceCoverage([1.0] * len(words), marked, sentence["score"], 0.0, support))
+    parts = [*zip(translations, starts_of(translations), strict=True)]
+    covered = coverage_of(
+        Document(text, pieces=pieces), coverages, parts, translations, case["threshold"], marks_single_words=False
+    )
+    assert [word.text for word in covered.words if word.marked] == case["marked"]
+    assert [word.text for word in covered.target_words if word.marked] == case["made_up"]
+
+
+def starts_of(sentences):
+    """Return where each sentence starts in a text that joins them with spaces."""
+    return [len(" ".join([*sentences[:index], ""])) for index in range(len(sentences))]
 
 
 class Sums:

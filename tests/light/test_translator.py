@@ -483,9 +483,9 @@ def inventive(**options):
 
 @pytest.mark.parametrize(
     ("endings", "num_searches"),
-    [(("(a)",), 2), (("(a)", "(o"), 3), (("(", "\uff3ba", ")"), 4), (("{",), 2)],
+    [(("(a)",), 2), (("(a)", "(o"), 3), (("(", "\uff3ba", ")"), 4), (("{",), 2), (('"a', "(", "\u201e"), 4)],
 )
-def test_a_bracket_that_the_source_lacks_is_forbidden(endings, num_searches):
+def test_a_mark_that_the_source_lacks_is_forbidden(endings, num_searches):
     decoder, translate = inventive(endings=endings)
     translations = translate(["Retry now", "Try again soon"], batch_size=2)
     assert [translation.text for translation in translations] == ["Retry now", "Try again soon"]

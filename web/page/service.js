@@ -19,13 +19,7 @@ async function call(path, fields) {
   if (path === "languages") return languages;
   if (path === "frontend/settings") return settings;
   const translator = await translatorOf(`${fields.source}-${fields.target}`);
-  if (path === "cover") {
-    const coverage = await translator.cover(fields.q, fields.translation);
-    const isAlarmed = (word) => coverage.sentences.some(({ start, end, below_threshold: isLow }) => isLow && start <= word.start && word.end <= end);
-    // marks by attention alone are mostly wrong on other systems' translations
-    for (const word of coverage.words) word.untranslated &&= isAlarmed(word);
-    return { coverage };
-  }
+  if (path === "cover") return { coverage: await translator.cover(fields.q, fields.translation) };
   const { marks } = translator; // without them, an alignment takes a pass for each token
   const { text, coverage, alignment } = await translator.translate(fields.q, { coverage: marks, alignment: marks, num_beams: fields.num_beams });
   return { translatedText: text, coverage, alignment };

@@ -20,6 +20,7 @@ from capsule_mt.models.loading import load_model, open_checkpoint
 from capsule_mt.models.small import FORMAT, SmallFile, write_small_weights
 from capsule_mt.models.to_int8 import write_checkpoint
 from capsule_mt.models.weights import CheckpointError, write_safetensors
+from capsule_mt.translate import rounds
 from tests.conftest import GOLDEN
 from tests.fixtures.students import write_student
 
@@ -92,6 +93,33 @@ def test_steps_become_finer_until_the_loss_is_small(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"nats a token, but it is .* after 1 tries: .* convert .*student to int8"):
         rounding.write_small(folder, tmp_path / "never", TEXTS, max_loss=coarse / 10)
     assert not (tmp_path / "never").exists()
+
+
+def test_matrices_see_what_the_model_reads_in_use():
+    """Texts go through the normal form, unless the caller turns it off."""
+    folder = GOLDEN / "word_for_word"
+
+    def moments(text, **settings):
+        return {name: pair.mean.tolist() for name, pair in rounding.input_moments(folder, [text], **settings).items()}
+
+    assert moments("ba\u00adlu desa fimo") == moments(WORDS[0])
+    assert moments("ba\u00adlu desa fimo", copy=False) != moments(WORDS[0])
+
+
+def test_matrices_do_not_see_second_searches(monkeypatch):
+    beams, search = [], rounds.search
+
+    def noted(pieces, plan):
+        beams.append(plan.num_beams)
+        return search(pieces, plan)
+
+    monkeypatch.setattr(rounds, "search", noted)
+    folder, doubled = GOLDEN / "word_for_word", "balu 7"  # the model says the word twice
+    Translator.from_pretrained(folder)(doubled, num_beams=1)
+    assert beams.pop() == rounds.RETRY_BEAMS
+    beams.clear()
+    rounding.input_moments(folder, [doubled])
+    assert {*beams} == {1}
 
 
 def test_text_of_another_language_is_refused(tmp_path):

@@ -452,7 +452,7 @@ def test_each_option_of_the_table(node, portable, tmp_path):
     *refusals, unlike, of_load, of_cover = actual[len(asked) :]
     assert refusals == refused
     assert of_load == "`thread` is not an option of load: it takes threads and reverse"
-    assert of_cover == "`supports` is not an option of cover: it takes support"
+    assert of_cover == "`supports` is not an option of cover: it takes support and marks"
     assert unlike.startswith(
         "`noRepeat` is not an option of translate: it takes coverage, support, alignment, batch_size, "
     )
@@ -549,7 +549,10 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     const translator = await TranslatorWorker.load(argument.model);
     const { source, target, marks } = translator;
     const { text } = await translator.translate(argument.text, { num_beams: 1 });
-    const coverage = await translator.cover(argument.text, argument.given);
+    const coverage = await translator.cover(argument.text, argument.given, { marks: "all" });
+    const unmarked = await translator.cover(argument.text, argument.given);
+    const wrong = { marks: true };
+    const notMarks = await translator.cover(argument.text, argument.given, wrong).catch((one) => one.message);
     const error = await translator.translate(argument.text, { num_beams: 0 }).catch((one) => one.message);
     const notText = await translator.translate([argument.text, null]).catch((one) => one.message);
     translator.close();
@@ -558,7 +561,8 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     const again = (await byUrl.translate([argument.text], { num_beams: 1 }))[0].text;
     byUrl.close();
     const missing = await TranslatorWorker.load(argument.model + "x").catch((one) => one.message);
-    answer = { known: { source, target, marks }, text, again, coverage, error, notText, closed, missing };
+    const errors = { notMarks, error, notText, closed, missing };
+    answer = { known: { source, target, marks }, text, again, coverage, unmarked, ...errors };
     """
     text, translation = "Der alte Mann kauft einen roten Hut.", "The man buys a hat."
     actual = node(script, {"model": str(tmp_path / "out/model.capsule"), "text": text, "given": translation})
@@ -568,6 +572,9 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     assert actual["text"] == actual["again"] == translator(text, num_beams=1).text
     assert nearly(actual["coverage"], coverage_record(expected[0]))
     assert [word["word"] for word in actual["coverage"]["words"] if word["untranslated"]] == ["alte", "roten"]
+    unmarked = [{**word, "untranslated": False} for word in actual["coverage"]["words"]]  # there is no alarm
+    assert actual["unmarked"] == {**actual["coverage"], "words": unmarked}
+    assert "`marks` must be sure, likely or all, got true" in actual["notMarks"]
     assert "`num_beams` must be a whole number from 1 to 256, got 0" in actual["error"]
     assert "texts[1] must be a string, got null" in actual["notText"]
     assert "was closed" in actual["closed"]
@@ -587,7 +594,7 @@ def test_words_that_were_made_up(name, node, portable, tmp_path):
     script = """
     const options = { reverse: argument.reverse };
     const translator = await Translator.load(argument.model, options);
-    const cover = (text, number) => translator.cover(text, argument.given[number], { support: true });
+    const cover = (text, number) => translator.cover(text, argument.given[number], { support: true, marks: "all" });
     const covered = argument.texts.map(cover);
     const translated = translator.translate(argument.texts, { support: true, num_beams: 2 });
     const inWorker = await TranslatorWorker.load(argument.model, options);

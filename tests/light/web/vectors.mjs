@@ -6,8 +6,8 @@ import { readFileSync } from "node:fs";
 import { runInThisContext } from "node:vm";
 import { linksOf, numberedLinks, restoredLinks } from "./alignment.js";
 import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./casing.js";
-import { checksOf, countCertainFaults, hasInventedBracket } from "./checks.js";
-import { coverPiece, withoutSingleMarks } from "./coverage.js";
+import { checksOf, countCertainFaults, hasInventedMark } from "./checks.js";
+import { coverPiece, coverText } from "./coverage.js";
 import { withEnding, withoutEnclosing } from "./edges.js";
 import { withEntities, withoutEntities } from "./entities.js";
 import { colonOfLabel, separatorWithQuotes, withEscapedQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
@@ -45,7 +45,7 @@ answers.sentences = {
 
 answers.certain = {
   cases: vectors("certain").cases.map(({ source, translation }) => ({
-    source, translation, faults: countCertainFaults(source, translation, wordsOfChecks["en,de"]), invented: hasInventedBracket(source, translation),
+    source, translation, faults: countCertainFaults(source, translation, wordsOfChecks["en,de"]), invented: hasInventedMark(source, translation),
   })),
 };
 
@@ -106,9 +106,23 @@ answers.marks = {
     const { words, score } = coverPiece(piece, received, { ...calibration, ...lists }, 0, translation);
     return { ...mark, words: words.map(({ word, covered, untranslated }) => ({ word, covered, untranslated })), score };
   }),
-  alarmed: alarmed.map((coverage) => {
-    const { words, target_words: targetWords = [] } = withoutSingleMarks(coverage);
-    return { ...coverage, marked: words.map((word) => word.untranslated), made_up: targetWords.map((word) => word.unsupported) };
+  alarmed: alarmed.map((given) => {
+    const sourceText = given.sentences.map(({ source }) => source).join(" ");
+    const translations = given.sentences.map(({ translation }) => translation);
+    const pieces = given.sentences.map((sentence, index) => {
+      const [start, end] = spansIn(sourceText, [sentence.source])[0];
+      const wordsOfPart = (part, name, marks, offset) => Array.from(part.matchAll(/\w+/g), ({ 0: word, index: at }) => (
+        { word, start: offset + at, end: offset + at + word.length, [name]: marks.includes(word) }));
+      return {
+        start, end, source: sentence.source, output: sentence.translation, translation: sentence.translation,
+        targetStart: translations.slice(0, index).join(" ").length + Math.min(index, 1),
+        covered: { words: wordsOfPart(sentence.source, "untranslated", sentence.untranslated, start), score: sentence.score, weight: 1 },
+        support: { words: wordsOfPart(sentence.translation, "unsupported", sentence.unsupported, 0), score: 1 },
+      };
+    });
+    const covered = coverText(pieces, given.threshold, false);
+    const wordsWith = (list, name) => list.filter((word) => word[name]).map(({ word }) => word);
+    return { ...given, marked: wordsWith(covered.words, "untranslated"), made_up: wordsWith(covered.target_words, "unsupported") };
   }),
 };
 
