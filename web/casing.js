@@ -55,7 +55,17 @@ function lastLetters(pattern, text) {
   });
 }
 
-const withCapitalsAt = (pattern, text, dotlessI) => withWords(text, lastLetters(pattern, text), (letter) => capital(letter, dotlessI));
+/**
+ * Return a line with capitals for the words that begin at some offsets; unknown words whose capital would come back as that of a
+ * name, such as "brb", stay as they are.
+ */
+function withCapitalsAt(offsets, line, words, vocabulary, dotlessI) {
+  const firsts = new Set(offsets);
+  return withWords(line, words.filter(({ start }) => firsts.has(start)), (word) => {
+    const form = capitalised(word, dotlessI);
+    return isKnown(form, vocabulary) || nameMargin(word, vocabulary, dotlessI) <= NAME_MARGIN ? form : word;
+  });
+}
 
 /**
  * Return a text with each line in sentence case, and the lines of the user's text that have another case: their spans, and
@@ -97,10 +107,10 @@ function lineInSentenceCase(line, vocabulary, rules) {
   if (lowered !== null) return { text: withNames(lowered, vocabulary, dotlessI), case: CAPITALS };
   const outside = wordsOutsideItems(line);
   if (isLowercase(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) { // some models read lowercase only
-    return { text: withNames(withSentenceStarts(line, outside, rules), vocabulary, dotlessI), case: LOWERCASE };
+    return { text: withNames(withSentenceStarts(line, outside, vocabulary, rules), vocabulary, dotlessI), case: LOWERCASE };
   }
   if (beginsInLowercase(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) {
-    return { text: withWords(line, outside.words.slice(0, 1), (word) => capitalised(word, dotlessI)), case: LOWERCASE_START };
+    return { text: withCapitalsAt([outside.words[0].start], line, outside.words, vocabulary, dotlessI), case: LOWERCASE_START };
   }
   return { text: isTitle(outside, vocabulary, dotlessI) ? withoutTitle(line, outside, vocabulary, dotlessI) : line };
 }
@@ -146,20 +156,17 @@ function isTitle({ shadow, words }, vocabulary, dotlessI) {
 }
 
 /** Return a line in lowercase with a capital at the beginning of each sentence. */
-function withSentenceStarts(line, { shadow }, rules) {
-  const candidate = withCapitalsAt(MAY_START, shadow, rules.dotless_i).replaceAll("\n", "-"); // inside a divided word
-  const firsts = splitSentences(candidate, rules).flatMap(([start, end]) => {
-    const match = /[\p{L}\p{N}]/u.exec(shadow.slice(start, end));
-    if (!match) return [];
-    const first = start + match.index;
-    return [{ text: line.slice(first, first + match[0].length), start: first, end: first + match[0].length }];
-  });
-  return withWords(line, firsts, (letter) => capital(letter, rules.dotless_i));
+function withSentenceStarts(line, { shadow, words }, vocabulary, rules) {
+  const withStarts = withWords(shadow, lastLetters(MAY_START, shadow), (letter) => capital(letter, rules.dotless_i));
+  const candidate = withStarts.replaceAll("\n", "-"); // inside a divided word
+  const firsts = splitSentences(candidate, rules).map(([start, end]) => start + shadow.slice(start, end).search(/[\p{L}\p{N}]/u));
+  return withCapitalsAt(firsts, line, words, vocabulary, rules.dotless_i);
 }
 
 /** Return a line in lowercase with capitals for names, and for what a quote begins with. */
 function withNames(lowered, vocabulary, dotlessI) {
-  const line = withCapitalsAt(QUOTED_START, lowered, dotlessI);
+  const starts = lastLetters(QUOTED_START, lowered).map(({ start }) => start);
+  const line = starts.length ? withCapitalsAt(starts, lowered, wordsOutsideItems(lowered).words, vocabulary, dotlessI) : lowered;
   const { words } = wordsOutsideItems(line);
   const margins = marginsOf(line, words, vocabulary, dotlessI);
   return withWords(line, words, (text, index) => {

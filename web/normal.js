@@ -232,14 +232,18 @@ export class Vocabulary {
   }
 }
 
-/** Return the offsets of guillemets that are arrows: of lines with only one of a pair, once or between spaces. */
+/**
+ * Return the offsets of guillemets that are arrows: of lines with only one of a pair, between spaces or, if there is one, at the
+ * line's edge, where it points outwards. Beside a mark, it closes a quote of several lines.
+ */
 function arrowsIn(source) {
   const arrows = new Set();
   if (!/[«»‹›]/.test(source)) return arrows;
-  for (const { 0: line, index: lineStart } of source.matchAll(/[^\n]+/g)) {
+  for (const { 0: line, index: lineStart } of source.matchAll(/\S(?:[^\n]*\S)?/g)) {
     for (const [sign, partner] of ["«»", "»«", "‹›", "›‹"]) {
       if (!line.includes(sign) || line.includes(partner)) continue;
-      const isArrow = line.indexOf(sign) === line.lastIndexOf(sign) ? sign : `(?<!\\S)${sign}(?!\\S)`;
+      const outwards = line.indexOf(sign) === line.lastIndexOf(sign) ? ("«‹".includes(sign) ? `|^${sign}` : `|${sign}$`) : "";
+      const isArrow = `(?<![.,!?])(?<![^.][.,!?]\\s)(?:(?<!\\S)${sign}(?!\\S)${outwards})(?![.,!?])`;
       for (const { index } of line.matchAll(new RegExp(isArrow, "gu"))) arrows.add(lineStart + index);
     }
   }

@@ -65,7 +65,8 @@ export class Segmenter {
     const text = userText.replace(LONE_SURROGATES, "\ufffd");
     const normalises = copies || isForced; // else the model reads the text as it is
     const foreign = [];
-    const shortened = !splits ? text.replace(normalises ? /[\v\x85]/g : /^$/, " ") : text.length <= MAX_WORD ? text : text.replace(LONG_WORD, (word, start) => {
+    const readable = splits || !normalises ? text : text.replace(/[\v\x85]/g, " "); // breaks that would join two words
+    const shortened = !splits || text.length <= MAX_WORD ? readable : text.replace(LONG_WORD, (word, start) => {
       foreign.push([start, start + word.length]);
       return "\n".repeat(word.length);
     });

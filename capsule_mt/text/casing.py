@@ -10,7 +10,7 @@ stay valid.
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
         return CasedText(text)
     dotless_i = has_dotless_i(language)
     if (lowercase := without_capitals(text, partial(_are_words, vocabulary, dotless_i), dotless_i)) is not None:
-        with_starts = _with_quoted_starts(lowercase, dotless_i)
+        with_starts = _with_quoted_starts(lowercase, vocabulary, dotless_i)
         return CasedText(_with_names(with_starts, vocabulary, dotless_i), ((Span(0, len(text)), CAPITALS),))
     written: list[str] = []
     lines: list[tuple[Span, str]] = []
@@ -118,14 +118,15 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
         return line, None
     dotless_i = has_dotless_i(language)
     if (lowercase := without_capitals(line, partial(_are_words, vocabulary, dotless_i), dotless_i)) is not None:
-        return _with_names(_with_quoted_starts(lowercase, dotless_i), vocabulary, dotless_i), CAPITALS
+        return _with_names(_with_quoted_starts(lowercase, vocabulary, dotless_i), vocabulary, dotless_i), CAPITALS
     words = _words_outside_items(line)
     if _is_lowercase(words) and vocabulary.covers(capital(words[0][0][0])):  # some models read lowercase only
-        with_starts = _with_quoted_starts(_with_sentence_starts(line, words, language), dotless_i)
+        with_starts = _with_quoted_starts(
+            _with_sentence_starts(line, words, vocabulary, language), vocabulary, dotless_i
+        )
         return _with_names(with_starts, vocabulary, dotless_i), LOWERCASE
     if _begins_in_lowercase(words) and vocabulary.covers(capital(words[0][0][0])):
-        start = words[0].start()
-        return line[:start] + capital(line[start], dotless_i) + line[start + 1 :], LOWERCASE_START
+        return _with_capitals_at([words[0].start()], line, words, vocabulary, dotless_i), LOWERCASE_START
     if _is_title(words, vocabulary, dotless_i):
         return _without_title(line, words, vocabulary, dotless_i), None
     return line, None
@@ -192,21 +193,38 @@ def _is_long_lowercase_word(word: re.Match[str]) -> bool:
     return len(word[0]) > MAX_SHORT_WORD and word[0].islower() and word.string[word.start() - 1] == " "
 
 
-def _with_sentence_starts(line: str, words: list[re.Match[str]], language: str | None) -> str:
+def _with_sentence_starts(line: str, words: list[re.Match[str]], vocabulary: Vocabulary, language: str | None) -> str:
     """Return a line in lowercase with a capital at the beginning of each sentence."""
     outside_items = words[0].string
     dotless_i = has_dotless_i(language)
     candidate = re.sub(MAY_START, lambda match: match[0][:-1] + capital(match[0][-1], dotless_i), outside_items)
+    firsts = (
+        next((offset for offset in range(start, end) if outside_items[offset].isalnum()), end)
+        for start, end in split_sentences(candidate.replace("\n", "-"), language)  # inside a divided word
+    )
+    return _with_capitals_at(firsts, line, words, vocabulary, dotless_i)
+
+
+def _with_quoted_starts(line: str, vocabulary: Vocabulary, dotless_i: bool) -> str:
+    starts = [match.end() - 1 for match in re.finditer(QUOTED_START, line)]
+    return _with_capitals_at(starts, line, _words_outside_items(line), vocabulary, dotless_i) if starts else line
+
+
+def _with_capitals_at(
+    offsets: Iterable[int], line: str, words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool
+) -> str:
+    """Return a line with capitals for the words that begin at some offsets.
+
+    Unknown words whose capital would come back as that of a name, such as "brb", stay as they are.
+    """
+    texts = {word.start(): word[0] for word in words}
     letters = list(line)
-    for start, end in split_sentences(candidate.replace("\n", "-"), language):  # inside a divided word
-        first = next((offset for offset in range(start, end) if outside_items[offset].isalnum()), None)
-        if first is not None:
-            letters[first] = capital(letters[first], dotless_i)
+    for offset in texts.keys() & set(offsets):
+        text = texts[offset]
+        form = capital(text[0], dotless_i) + text[1:]
+        if _is_known(form, vocabulary) or _name_margin(text, vocabulary, dotless_i) <= NAME_MARGIN:
+            letters[offset] = form[0]
     return "".join(letters)
-
-
-def _with_quoted_starts(line: str, dotless_i: bool) -> str:
-    return re.sub(QUOTED_START, lambda match: match[0][:-1] + capital(match[0][-1], dotless_i), line)
 
 
 def _with_names(line: str, vocabulary: Vocabulary, dotless_i: bool) -> str:

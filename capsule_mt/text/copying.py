@@ -106,22 +106,29 @@ CODE = (
     r"|(?:\\{1,2}[nrt])+(?!\w)|(?<![^\s$({[=])\\+(?:[nrt]\w+|(?!\S))"
 )
 # names of files, of any folder or of these
-_EXTENSION = (
-    "(?i:7z|apk|asc|avi|bak|bash|bat|bin|bmp|bz2|cc|cfg|conf|cpp|cs|css|csv|dat|db|deb|dll|dmg|docx?|env|epub|exe|flac|gif|go"
+_EXTENSIONS = (
+    "7z|apk|asc|avi|bak|bash|bat|bin|bmp|bz2|cc|cfg|conf|cpp|cs|css|csv|dat|db|deb|dll|dmg|docx?|env|epub|exe|flac|gif|go"
     "|gz|hpp|html?|ico|ini|ipynb|iso|jar|java|jpe?g|js|json|jsx|key|kt|lock|log|lua|md|mjs|mkv|mo|mov|mp3|mp4|odp|ods|odt|ogg"
     "|otf|pdf|pem|php|pl|png|po|pot|pptx?|ps1|py|rar|rb|rpm|rs|rst|rtf|scss|sh|so|spm|sql|sqlite|srt|svg|tar|tex|tgz|tiff?"
-    "|toml|tsv|tsx?|ttf|txt|vtt|wav|webm|webp|woff2?|xlsx?|xml|xz|ya?ml|zip|zst)"
+    "|toml|tsv|tsx?|ttf|txt|vtt|wav|webm|webp|woff2?|xlsx?|xml|xz|ya?ml|zip|zst"
+)
+# "report.pdf", "REPORT.PDF"; but not "I was tired.So I left", and "4.GO" is a number and a word
+_NO_SMALL_LETTER = "(?![a-z\xdf-\xff\u0430-\u045f])"
+_FILE = (
+    rf"(?:[\w+-][\w.+-]{{0,64}}\.(?:{_EXTENSIONS})"
+    rf"|(?![\d.]*\.[A-Z]){_NO_SMALL_LETTER}[\w+-](?:{_NO_SMALL_LETTER}[\w.+-]){{0,64}}\.(?:{_EXTENSIONS.upper()}))"
 )
 _FOLDER = "(?:bin|dist|docs?|etc|lib|opt|pkg|src|tmp|usr|var)"
 # "report.pdf", "docs/a.md", "src/main"; "A=B", "--sort=size"; "&&"; "a/b", but not "e/o" and "w/o", which are words;
-# "iPhone", but not German "LehrerInnen". Unlike code, a translation may have such names where its source has none.
+# "iPhone" and "LinkedIn", but not German "LehrerIn" and "LehrerInnen". Unlike code, a translation may have such names
+# where its source has none.
 NAMES = (
-    rf"(?<![\w./@-])(?:[\w.+-]{{1,64}}/){{0,9}}[\w+-][\w.+-]{{0,64}}\.{_EXTENSION}(?![\w-])"
+    rf"(?<![\w./@-])(?:[\w.+-]{{1,64}}/){{0,9}}{_FILE}(?![\w-])"
     rf"|(?<![\w./@-]){_FOLDER}(?:/[\w.+-]{{1,64}}){{1,9}}(?<=\w)/?"
     r"|(?<![\w=<>!~.&?-])-{0,2}[A-Za-z_](?:[\w.-]{0,64}\w)?=[\w./:@+-]*\w"
     r"|(?<!\S)(?:&&|\|\|)(?!\S)|(?<!\w)\w{1,64}(?:(?:&&|\|\|)\w{1,64})+"
     r"|(?<![\w./-])(?![aeiouywAEIOUYW]/[oeauOEAU])[A-Za-z]/[A-Za-z](?![\w/])"
-    r"|(?<!\w)\w{0,32}[a-z\xdf-\xff][A-Z\xc0-\xde](?!nnen(?!\w))\w{0,32}(?!\w)"
+    r"|(?<!\w)\w{0,32}[a-z\xdf-\xf6\xf8-\xff](?!Innen|(?<!Linked)In(?!\w))[A-Z\xc0-\xd6\xd8-\xde]\w{0,32}(?!\w)"
 )
 # line breaks and tabs as programs write them, "One.\nTwo", but not in a path TeX, or quoted alone: they end a sentence
 BREAK = (

@@ -10,7 +10,17 @@ from capsule_mt.messages import shown, warn, with_unit
 from capsule_mt.text.casing import LANGUAGE_TOKEN, LOWERCASE, CasedText, in_sentence_case
 from capsule_mt.text.copying import has_signed_numbers, without_copied_edges
 from capsule_mt.text.edges import label_in, lacks_full_stop, mark_of, marks_at_end, without_enclosing
-from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
+from capsule_mt.text.keeping import (
+    BLOCK_BREAK,
+    SIGN,
+    UNKNOWN,
+    Item,
+    Masked,
+    masked,
+    overlapping,
+    overlaps,
+    with_numbers,
+)
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.numerals import number_forms, with_grouping, with_target_signs
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
@@ -126,19 +136,16 @@ class Document:
 
     def without_languages(self, start: int = 0, end: int | None = None) -> str:
         """Return a part of the text without the tokens of languages."""
-        text = self.text[start:end]
-        for span in reversed(self.language_spans):
-            first, last = (min(max(offset - start, 0), len(text)) for offset in span)
-            text = text[:first] + text[last:]
-        return text
+        part = Span(start, len(self.text) if end is None else end)
+        tokens = overlapping(part, self.language_spans)
+        starts = [part.start, *(token.end for token in tokens)]
+        ends = [*(token.start for token in tokens), part.end]
+        return "".join(self.text[first:last] for first, last in zip(starts, ends, strict=True))
 
     @property
     def with_blank_languages(self) -> str:
         """The text with spaces for the tokens of languages; offsets stay valid."""
-        text = self.text
-        for start, end in self.language_spans:
-            text = text[:start] + " " * (end - start) + text[end:]
-        return text
+        return _filled(self.text, self.language_spans, " ")
 
     @property
     def unknown(self) -> float:
@@ -271,9 +278,7 @@ class Segmenter(NamedTuple):
         foreign_lines = [line for line in lines if self.is_foreign(text[line.start : line.end])]
         document.foreign += foreign_lines
         document.copies = document.copies or bool(foreign_lines)
-        for start, end in foreign_lines:
-            text = text[:start] + "\n" * (end - start) + text[end:]
-        return text
+        return _filled(text, foreign_lines, "\n")
 
     def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
         source.offsets = encoded.offsets
@@ -475,6 +480,16 @@ class Segmenter(NamedTuple):
         cut = max(0, limit - len(source.ids) + end)
         ids, offsets = ([*values[:cut], *values[end:]] for values in (source.ids, source.offsets))
         return source._replace(ids=ids, offsets=offsets)
+
+
+def _filled(text: str, spans: Iterable[Span], character: str) -> str:
+    """Return a text with a character instead of each one in some spans, which are in order."""
+    parts: list[str] = []
+    previous_end = 0
+    for start, end in spans:
+        parts += [text[previous_end:start], character * (end - start)]
+        previous_end = end
+    return "".join([*parts, text[previous_end:]])
 
 
 def _copied_tokens(source: Masked, encoded: Encoded) -> set[int]:

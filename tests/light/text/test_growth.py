@@ -103,9 +103,10 @@ TOKENIZER = SpacedWords()
 SEGMENTER = Segmenter(TOKENIZER, None, src_lang="en", tgt_lang="pt")
 
 
-def documents(text):
-    document = SEGMENTER.document(text)
+def documents(text, segmenter=SEGMENTER):
+    document = segmenter.document(text)
     join_translations(document, [piece.text for piece in document.pieces], "pt")
+    assert len(document.with_blank_languages) == len(text)
 
 
 def lines_as_sentences(text):
@@ -135,6 +136,14 @@ def items_restored(text):
 def test_a_repeated_text_takes_linear_time(function, unit):
     short, long = text_of(unit, NUM_UNITS), text_of(unit, GROWTH * NUM_UNITS)
     assert not grows_too_fast(function, [short], [long])
+
+
+def test_tokens_of_languages_take_linear_time():
+    tokenizer = SpacedWords()
+    tokenizer.language_tokens = (">>deu<<", ">>fra<<")
+    segmenter = Segmenter(tokenizer, None, src_lang="en")
+    texts = [text_of(">>deu<< A fish.\n", count) for count in (NUM_UNITS, GROWTH * NUM_UNITS)]
+    assert not grows_too_fast(documents, *([text, segmenter] for text in texts))
 
 
 @pytest.mark.parametrize("function", [items_restored, lines_as_sentences])
