@@ -106,7 +106,9 @@ print(json.dumps({
     torch.testing.assert_close(torch.tensor(texts["logits"]), output.logits, atol=1e-5, rtol=1e-5)
     assert texts["loss"] == pytest.approx(output.loss.item(), abs=1e-5)
     assert texts["routings"] == sorted(output.routing_weights)
-    assert texts["texts"] == [pipeline("translation", model=str(exported))(TEXT, split_sentences=False)] * 3
+    # the model's own text: alone, the export has no second search for the doubled words of a random model
+    expected = pipeline("translation", model=str(exported))(TEXT, split_sentences=False, copy=False)
+    assert texts["texts"] == [expected] * 3
     assert texts["classes"] == ["CapsuleMarianMTModel", "CapsuleMarianModel", "TranslationPipeline"]
     assert not texts["package"]
     assert "trust_remote_code=True" in texts["refusal"]
