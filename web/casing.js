@@ -56,12 +56,12 @@ function lastLetters(pattern, text) {
 }
 
 /**
- * Return a line with capitals for the words that begin at some offsets; unknown words whose capital would come back as that of a
+ * Return a line with capitals for the words that begin with some letters; unknown words whose capital would come back as that of a
  * name, such as "brb", stay as they are.
  */
-function withCapitalsAt(offsets, line, words, vocabulary, dotlessI) {
-  const firsts = new Set(offsets);
-  return withWords(line, words.filter(({ start }) => firsts.has(start)), (word) => {
+function withCapitalsAt(letters, line, words, vocabulary, dotlessI) {
+  const starts = new Set(letters.map(({ start }) => start));
+  return withWords(line, words.filter(({ start }) => starts.has(start)), (word) => {
     const form = capitalised(word, dotlessI);
     return isKnown(form, vocabulary) || nameMargin(word, vocabulary, dotlessI) <= NAME_MARGIN ? form : word;
   });
@@ -110,7 +110,7 @@ function lineInSentenceCase(line, vocabulary, rules) {
     return { text: withNames(withSentenceStarts(line, outside, vocabulary, rules), vocabulary, dotlessI), case: LOWERCASE };
   }
   if (beginsInLowercase(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) {
-    return { text: withCapitalsAt([outside.words[0].start], line, outside.words, vocabulary, dotlessI), case: LOWERCASE_START };
+    return { text: withCapitalsAt(outside.words.slice(0, 1), line, outside.words, vocabulary, dotlessI), case: LOWERCASE_START };
   }
   return { text: isTitle(outside, vocabulary, dotlessI) ? withoutTitle(line, outside, vocabulary, dotlessI) : line };
 }
@@ -159,14 +159,14 @@ function isTitle({ shadow, words }, vocabulary, dotlessI) {
 function withSentenceStarts(line, { shadow, words }, vocabulary, rules) {
   const withStarts = withWords(shadow, lastLetters(MAY_START, shadow), (letter) => capital(letter, rules.dotless_i));
   const candidate = withStarts.replaceAll("\n", "-"); // inside a divided word
-  const firsts = splitSentences(candidate, rules).map(([start, end]) => start + shadow.slice(start, end).search(/[\p{L}\p{N}]/u));
+  const firsts = splitSentences(candidate, rules).map(([start, end]) => (
+    { start: start + shadow.slice(start, end).search(/[\p{L}\p{N}]/u) }));
   return withCapitalsAt(firsts, line, words, vocabulary, rules.dotless_i);
 }
 
 /** Return a line in lowercase with capitals for names, and for what a quote begins with. */
 function withNames(lowered, vocabulary, dotlessI) {
-  const starts = lastLetters(QUOTED_START, lowered).map(({ start }) => start);
-  const line = starts.length ? withCapitalsAt(starts, lowered, wordsOutsideItems(lowered).words, vocabulary, dotlessI) : lowered;
+  const line = withCapitalsAt(lastLetters(QUOTED_START, lowered), lowered, wordsOutsideItems(lowered).words, vocabulary, dotlessI);
   const { words } = wordsOutsideItems(line);
   const margins = marginsOf(line, words, vocabulary, dotlessI);
   return withWords(line, words, (text, index) => {

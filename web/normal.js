@@ -239,11 +239,11 @@ export class Vocabulary {
 function arrowsIn(source) {
   const arrows = new Set();
   if (!/[«»‹›]/.test(source)) return arrows;
-  for (const { 0: line, index: lineStart } of source.matchAll(/\S(?:[^\n]*\S)?/g)) {
+  for (const { 0: line, index: lineStart } of source.matchAll(/[^\n]+/g)) {
     for (const [sign, partner] of ["«»", "»«", "‹›", "›‹"]) {
       if (!line.includes(sign) || line.includes(partner)) continue;
-      const outwards = line.indexOf(sign) === line.lastIndexOf(sign) ? ("«‹".includes(sign) ? `|^${sign}` : `|${sign}$`) : "";
-      const isArrow = `(?<![.,!?])(?<![^.][.,!?]\\s)(?:(?<!\\S)${sign}(?!\\S)${outwards})(?![.,!?])`;
+      const outwards = line.indexOf(sign) === line.lastIndexOf(sign) ? ("«‹".includes(sign) ? `|^${sign}` : `|${sign}\\s*$`) : "";
+      const isArrow = `(?<![.,!?])(?:(?<!\\S)${sign}(?!\\S)${outwards})(?![.,!?])`;
       for (const { index } of line.matchAll(new RegExp(isArrow, "gu"))) arrows.add(lineStart + index);
     }
   }

@@ -106,17 +106,16 @@ CODE = (
     r"|(?:\\{1,2}[nrt])+(?!\w)|(?<![^\s$({[=])\\+(?:[nrt]\w+|(?!\S))"
 )
 # names of files, of any folder or of these
-_EXTENSIONS = (
-    "7z|apk|asc|avi|bak|bash|bat|bin|bmp|bz2|cc|cfg|conf|cpp|cs|css|csv|dat|db|deb|dll|dmg|docx?|env|epub|exe|flac|gif|go"
+_EXTENSION = (
+    "(?i:7z|apk|asc|avi|bak|bash|bat|bin|bmp|bz2|cc|cfg|conf|cpp|cs|css|csv|dat|db|deb|dll|dmg|docx?|env|epub|exe|flac|gif|go"
     "|gz|hpp|html?|ico|ini|ipynb|iso|jar|java|jpe?g|js|json|jsx|key|kt|lock|log|lua|md|mjs|mkv|mo|mov|mp3|mp4|odp|ods|odt|ogg"
     "|otf|pdf|pem|php|pl|png|po|pot|pptx?|ps1|py|rar|rb|rpm|rs|rst|rtf|scss|sh|so|spm|sql|sqlite|srt|svg|tar|tex|tgz|tiff?"
-    "|toml|tsv|tsx?|ttf|txt|vtt|wav|webm|webp|woff2?|xlsx?|xml|xz|ya?ml|zip|zst"
+    "|toml|tsv|tsx?|ttf|txt|vtt|wav|webm|webp|woff2?|xlsx?|xml|xz|ya?ml|zip|zst)"
 )
 # "report.pdf", "REPORT.PDF"; but not "I was tired.So I left", and "4.GO" is a number and a word
-_NO_SMALL_LETTER = "(?![a-z\xdf-\xff\u0430-\u045f])"
 _FILE = (
-    rf"(?:[\w+-][\w.+-]{{0,64}}\.(?:{_EXTENSIONS})"
-    rf"|(?![\d.]*\.[A-Z]){_NO_SMALL_LETTER}[\w+-](?:{_NO_SMALL_LETTER}[\w.+-]){{0,64}}\.(?:{_EXTENSIONS.upper()}))"
+    r"(?:[\w+-][\w.+-]{0,64}\.(?!\w*[A-Z])"
+    rf"|(?![\d.]*\.[A-Z])(?:(?![a-z\xdf-\xff])[\w.+-]){{1,65}}\.(?!\w*[a-z])){_EXTENSION}"
 )
 _FOLDER = "(?:bin|dist|docs?|etc|lib|opt|pkg|src|tmp|usr|var)"
 # "report.pdf", "docs/a.md", "src/main"; "A=B", "--sort=size"; "&&"; "a/b", but not "e/o" and "w/o", which are words;

@@ -73,8 +73,6 @@ SEQUENCES = (  # compiled at its first use, as most texts have none
     rf"|(?P<escaped>\\[\"'])|(?P<comma>{GLUED_COMMA}|{SWAPPED_COMMA})"
 )
 GUILLEMETS = "\xab\xbb\u2039\u203a"
-# beside a mark, a guillemet closes a quote of several lines: "he left.\xbb", "he left. \xbb", unlike "More... \xbb"
-NO_MARK_BEFORE, NO_MARK_AFTER = r"(?<![.,!?])(?<![^.][.,!?]\s)", "(?![.,!?])"
 # Guillemets as "<<word>>"; a bracket glued to a word, as in "word(more words)", unlike "word(s)",
 # "max(width, height)"; spaces inside brackets; words divided at the end of a line, "docu-\nment", or where one ended,
 # "docu- ment"; a space after a ligature, as PDF files give it; "sooo"
@@ -419,13 +417,13 @@ def _arrows(source: str) -> set[int]:
     if not any(map(source.__contains__, GUILLEMETS)):
         return set()
     arrows: set[int] = set()
-    for line in re.finditer(r"\S(?:.*\S)?", source):
+    for line in re.finditer(".+", source):
         for sign, partner in zip(GUILLEMETS, "\xbb\xab\u203a\u2039", strict=True):
             if sign in line[0] and partner not in line[0]:
-                outwards = f"^{sign}" if sign in "\xab\u2039" else f"{sign}$"
+                outwards = f"^{sign}" if sign in "\xab\u2039" else rf"{sign}\s*$"
                 between_spaces = rf"(?<!\S){sign}(?!\S)"
                 form = f"{between_spaces}|{outwards}" if line[0].count(sign) == 1 else between_spaces
-                pattern = f"{NO_MARK_BEFORE}(?:{form}){NO_MARK_AFTER}"
+                pattern = f"(?<![.,!?])(?:{form})(?![.,!?])"  # beside a mark, it is a quote's: "he left.\xbb"
                 arrows |= {line.start() + match.start() for match in re.finditer(pattern, line[0])}
     return arrows
 
