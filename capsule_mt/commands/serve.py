@@ -350,8 +350,8 @@ class ModelList:
         from capsule_mt.engine.program import UnsupportedModelError
         from capsule_mt.models.probing import probe
 
-        is_left = () if self._is_serving else (UnsupportedModelError, NativeUnavailableError)
-        with self._engine_alone(), suppress(*is_left):
+        left_to_transformers = () if self._is_serving else (UnsupportedModelError, NativeUnavailableError)
+        with self._engine_alone(), suppress(*left_to_transformers):
             probe(folder, int8=self._arguments.int8, shortlist=self._arguments.shortlist)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MARKS = re.escape("".join(sorted(BRACKET_MARKS)))
 NUMBERS_AND_BRACKETS = re.compile(rf"\d+|[{_MARKS}]")
-_IN_THEM = re.compile(rf"[\d{_MARKS}]")  # a fast check for most texts
+_HAS_NUMBER_OR_BRACKET = re.compile(rf"[\d{_MARKS}]")  # a fast check for most texts
 QUOTE_MARKS = '"\u201c\u201d\u201e\u00ab\u00bb'
 # what may become a quote mark: others of any script, signs of inches, dashes of dialogues; but not an apostrophe
 MAY_QUOTE = (
@@ -33,7 +33,10 @@ def count_certain_faults(source: str, translation: str, languages: tuple[str | N
 
 def certain_faults(source: str, translation: str, languages: tuple[str | None, str | None]) -> "Sequence[Check]":
     """Return those certain faults of the translation of a sentence that are checks."""
-    compared = [NUMBERS_AND_BRACKETS.findall(text) if _IN_THEM.search(text) else [] for text in (source, translation)]
+    compared = [
+        NUMBERS_AND_BRACKETS.findall(text) if _HAS_NUMBER_OR_BRACKET.search(text) else []
+        for text in (source, translation)
+    ]
     if compared[0] == compared[1] and not doubled_phrases(translation):
         return ()
     from capsule_mt.coverage.checks import certain_checks_of  # late: see above
@@ -43,10 +46,14 @@ def certain_faults(source: str, translation: str, languages: tuple[str | None, s
 
 def _has_invented_quotes(source: str, translation: str) -> bool:
     """Return whether only the translation has quotes, or it alone has an odd number of straight ones."""
-    if not any(mark in translation for mark in QUOTE_MARKS):
+    if not _has_quotes(translation):
         return False
     num_quotes = _count_quotes(source)
     return num_quotes == 0 or (num_quotes % 2 == 0 and translation.count('"') % 2 == 1)
+
+
+def _has_quotes(translation: str) -> bool:
+    return any(mark in translation for mark in QUOTE_MARKS)
 
 
 def _count_quotes(source: str) -> int:
@@ -59,4 +66,4 @@ def has_invented_mark(source: str, text: str) -> bool:
     """Return whether a text has a bracket that the source does not have at all, or quotes and the source has none."""
     if not BRACKET_MARKS.isdisjoint({*text} - {*source}):
         return True
-    return any(mark in text for mark in QUOTE_MARKS) and _count_quotes(source) == 0
+    return _has_quotes(text) and _count_quotes(source) == 0
