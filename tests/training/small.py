@@ -80,24 +80,25 @@ def forget_accelerate():
 
 def in_process(function, *arguments):
     """Runs a function in a forked process; its exit code, negative if a signal ended it."""
-    return in_processes(1, function, *arguments)[0]
+    return _exit_codes(multiprocessing.get_context("fork"), 1, function, *arguments)[0]
 
 
 def in_processes(number, function, *arguments):
     """The same in several at once, which find each other as under torchrun.
 
-    A collective of torch's once faulted in a process forked from one with compiled models: such a run is repeated.
+    They start from a process of their own: one forked from the tests' process, whose threads had
+    worked on compiled models, once faulted in a collective of torch's.
     """
-    exit_codes = _exit_codes(number, function, *arguments)
-    return _exit_codes(number, function, *arguments) if -signal.SIGSEGV in exit_codes else exit_codes
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # so that it imports torch once
+    return _exit_codes(context, number, function, *arguments)
 
 
-def _exit_codes(number, function, *arguments):
+def _exit_codes(context, number, function, *arguments):
     with socket.socket() as reservation:  # while it is bound, the system gives the port to no other test
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store does, which shares it
         reservation.bind(("127.0.0.1", 0))
         port = reservation.getsockname()[1]
-        context = multiprocessing.get_context("fork")
         running = [
             context.Process(target=_run, args=(rank, number, port, function, arguments)) for rank in range(number)
         ]
