@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tools import recipes_page
+from tools import recipes
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = {f"{name}.md" for name in ("options", "api", "errors", "formats", "endpoints", "recipes", "evidence")}
@@ -21,4 +21,4 @@ def test_the_pages_keep_their_budget():
 
 
 def test_the_page_of_recipes_lists_them_all():
-    assert (ROOT / "docs/recipes.md").read_text(encoding="utf-8") == recipes_page.page(), recipes_page.__doc__
+    assert (ROOT / "docs/recipes.md").read_text(encoding="utf-8") == recipes.page(), recipes.__doc__

@@ -1,9 +1,9 @@
-"""Print docs/recipes.md, the list of recipes: `python -m tools.recipes_page > docs/recipes.md`."""
+"""Print docs/recipes.md, the list of recipes: `python -m tools.recipes > docs/recipes.md`."""
 
 from hf_capsule_mt.training import Recipe, load_recipe, recipe_names
 
 ABOUT = """\
-<!-- `python -m tools.recipes_page` writes this page. -->
+<!-- `python -m tools.recipes` writes this page. -->
 
 # Recipes
 
@@ -19,8 +19,8 @@ PAPERS = """
 
 We have not run these recipes. The comments in [baseline.yaml](../hf_capsule_mt/recipes/papers/baseline.yaml),
 [guided_routing.yaml](../hf_capsule_mt/recipes/papers/guided_routing.yaml) and
-[capsnmt.yaml](../hf_capsule_mt/recipes/papers/capsnmt.yaml) quote the sentence of the paper behind each value, and name our
-source where the paper is silent.
+[capsnmt.yaml](../hf_capsule_mt/recipes/papers/capsnmt.yaml) quote the sentence of the paper behind each value, and
+name our source where the paper is silent.
 """
 
 
