@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,30 +66,3 @@ def test_the_script_for_a_stock_trainer_runs(tmp_path):
     command = [sys.executable, ROOT / "examples/seq2seq_trainer.py", tmp_path / "tuned", "--sentences", "40"]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=300)
     assert (tmp_path / "tuned" / "model.safetensors").is_file()
-
-
-def test_the_errors_of_the_troubleshooting_page_exist():
-    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
-    source = "".join(
-        path.read_text(encoding="utf-8")
-        for room in ("capsule_mt", "hf_capsule_mt")
-        for path in (ROOT / room).rglob("*.py")
-    )
-    source = re.sub(r"""["']\s+f?["']""", "", source)
-    messages = [
-        message.strip()
-        for cell in re.findall(r"^\| (`.*?) \| ", page, flags=re.MULTILINE)
-        for message in re.findall(r"(?:``(.+?)``|`(.+?)`)", cell.partition(" (")[0])
-        for message in filter(None, message)
-    ]
-    assert len(messages) > 20
-    foreign_messages = [  # in the order of the page
-        "requires a different Python",
-        "Unknown task translation",
-        "does not recognize this architecture",
-        "contains custom code which must be executed",
-        "is not a valid model identifier",
-        "couldn't connect to",
-        "no file named model.safetensors",
-    ]
-    assert [message for message in messages if message not in source] == foreign_messages
