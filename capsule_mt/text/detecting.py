@@ -13,7 +13,7 @@ from capsule_mt.text.words import WORDS
 MIN_WORDS = 3
 # Probability of the detected language divided by that of the expected one. py3langid is unsure of short lines: at a
 # ratio of 5, it took 2 % of lines of three words for another language. Of 100, 150, 200, 300 and 1000, 300 is the
-# lowest that keeps this rate below 0.05 % on development lines of every length. docs/translating.md has the rates.
+# lowest that keeps this rate below 0.05 % on development lines of every length.
 MIN_RATIO = 300.0
 
 
