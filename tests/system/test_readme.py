@@ -12,7 +12,7 @@ import pytest
 from tests.fixtures import pages
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+PAGES = [ROOT / "README.md", ROOT / "capsule_mt/README.md", *(ROOT / "docs").glob("*.md")]
 
 
 def check(code_blocks, folder):
