@@ -42,10 +42,11 @@ FOREIGN = (
     "no file named model.safetensors",
 )
 HEAD = f"""\
+<!-- `python -m tools.errors` writes this page from tools/errors.tsv and the code. -->
+
 # Errors
 
-With this page you can find out what to do about an error or a warning that does not say it itself. It is generated
-from the code: `python -m tools.errors`.
+With this page you can find out what to do about an error or a warning that does not say it itself.
 
 A command prints an error on one line; `{console.TRACEBACK}=1` adds the traceback. `capsule-mt doctor` shows what
 your machine has: versions, the processor, the engine's kernels, downloaded models. Paste its output into a bug report.

@@ -49,10 +49,11 @@ COVERAGE_FIELDS = {
     "1, and `unsupported`: true if it was made up",
 }
 HEAD = """\
+<!-- `python -m capsule_mt.serve.endpoints` writes this page from the server's code. -->
+
 # Endpoints
 
-With this page you can call the server of [`capsule-mt serve`](serving.md) from a program. It is generated from the
-server's code: `python -m capsule_mt.serve.endpoints`.
+With this page you can call the server of [`capsule-mt serve`](serving.md) from a program.
 
 - Send the fields in the query string of a POST, or as {content_types}.
 - `q` is one text or a list of texts, and the answer has the same shape.

@@ -49,7 +49,7 @@ def test_the_notebook_teaches_past_and_future(tmp_path):
 
 @pytest.mark.slow
 def test_the_block_for_datasets_translates_in_two_processes(tmp_path):
-    page = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/files.md").read_text(encoding="utf-8")
     (code,) = (block["code"] for block in pages.BLOCK.finditer(page) if "data.map" in block["code"])
     (tmp_path / "program.py").write_text(code)
     (tmp_path / "text.en").write_text("He sleeps.\nWhen do your kings cook?\n")
