@@ -8,7 +8,6 @@ from typing import Any, get_args
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from capsule_mt.serve.answers import Answers, Limits
 from capsule_mt.serve.app import PRIVATE
@@ -41,12 +40,10 @@ COVERAGE_FIELDS = {
     "raised; `is_unrelated`, with a reverse model: true if it is perhaps a translation of another text",
     "checks": "faults that rules find, each with its `kind`, and what is `missing` or was `added`",
     "repetitions": "phrases that the translation repeats",
-    "problems": "all of this in words, the most certain first: a `message`, its `spans` in both texts, and a `level`: "
-    "`fault` if a rule found it, `doubt` if it is an estimate",
+    "problems": "all of this, most certain first: a `message`, its `spans`, a `level`: `fault` (by a rule), `doubt`",
     "method": "how words were marked: `verified`, `attention` or `deletion`",
     "support": "with a calibrated reverse model: how far the source supports the translation, from 0 to 1",
-    "target_words": "with a calibrated reverse model: the words of the translation, each with `supported`, from 0 to "
-    "1, and `unsupported`: true if it was made up",
+    "target_words": "with it, too: the words of the translation, with `supported`, and `unsupported`: true if made up",
 }
 HEAD = """\
 <!-- `python -m capsule_mt.serve.endpoints` writes this page from the server's code. -->
@@ -82,7 +79,7 @@ def page() -> str:
 
 def _section(route: APIRoute) -> str:
     summary = " ".join(route.description.partition("\f")[0].split())
-    text = f"## {' '.join(sorted(route.methods))} {route.path}\n\n{summary}\n"
+    text = f"## {' '.join(sorted(route.methods or ()))} {route.path}\n\n{summary}\n"
     if route.path in REQUESTS:
         rows = "".join(_rows(REQUESTS[route.path]))
         text += f"\n| field | value | default | meaning |\n|---|---|---|---|\n{rows}"
@@ -94,7 +91,7 @@ def _section(route: APIRoute) -> str:
 def _rows(request: type[BaseModel]) -> Iterator[str]:
     for name, field in request.model_fields.items():
         if name not in (*SEARCH_OPTIONS, "api_key"):
-            default = "required" if field.default is PydanticUndefined else f"`{json.dumps(field.default)}`"
+            default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
             default = default.replace("`null`", "")
             yield f"| `{name}` | {_value(field)} | {default} | {field.description or ''} |\n"
     if set(SEARCH_OPTIONS) <= set(request.model_fields):
@@ -111,13 +108,11 @@ def _value(field: FieldInfo) -> str:
 
 def _coverage() -> str:
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in COVERAGE_FIELDS.items())
-    head = "[Check a translation](checking.md) explains the values.\n\n| field | meaning |\n|---|---|\n"
-    return f"\n## The fields of `coverage`\n\n{head}{rows}"
+    return f"\n## The fields of `coverage`\n\n| field | meaning |\n|---|---|\n{rows}"
 
 
 def main() -> None:
-    program = "python -m capsule_mt.serve.endpoints"
-    argparse.ArgumentParser(prog=program, description=__doc__).parse_args()
+    argparse.ArgumentParser(prog="python -m capsule_mt.serve.endpoints", description=__doc__).parse_args()
     print(page(), end="")
 
 
