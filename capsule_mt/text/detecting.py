@@ -35,7 +35,7 @@ class Detector:
 
     A confidence is the probability among all of py3langid's languages, as LibreTranslate's is among all of its
     detector's: a text in a language that is not a candidate has a low one for each candidate. The first detection
-    loads the model; docs/serving.md says how much memory it takes.
+    loads the model.
 
     Args:
         languages: ISO 639-1 codes of the candidates; by default, all languages of py3langid. Others are ignored.
