@@ -1,4 +1,4 @@
-// Faults of a translation that rules find without a model, as translation QA tools report them. It follows coverage/checks.py.
+// Faults of a translation that rules find without a model, as translation QA tools report them. It follows checks/rules.py.
 
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
@@ -47,7 +47,7 @@ export function checksOf(source, translation, words) {
   return faults.map(([kind, missing, added]) => ({ kind, missing, added }));
 }
 
-/** Return the number of certain faults, for which a sentence is searched again: see coverage/certain.py. */
+/** Return the number of certain faults, for which a sentence is searched again: see checks/certain.py. */
 export function countCertainFaults(source, translation, words) {
   const [compared, otherCompared] = [source, translation].map((text) => text.match(COMPARED)?.join(" "));
   const invented = Number(hasInventedQuotes(source, translation));

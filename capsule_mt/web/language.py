@@ -10,7 +10,9 @@ from html import unescape
 from html.entities import html5
 from typing import Any
 
-from capsule_mt.coverage import certain, check_words, checks
+from capsule_mt.checks import certain
+from capsule_mt.checks import rules as checks
+from capsule_mt.checks import word_lists as check_words
 from capsule_mt.text import (
     alignment,
     capitals,

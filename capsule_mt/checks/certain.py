@@ -9,11 +9,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from capsule_mt.coverage.repetition import doubled_phrases
+from capsule_mt.checks.repetition import doubled_phrases
 from capsule_mt.text.words import BRACKET_MARKS
 
 if TYPE_CHECKING:
-    from capsule_mt.coverage.results import Check
+    from capsule_mt.checks.results import Check
 
 _MARKS = re.escape("".join(sorted(BRACKET_MARKS)))
 NUMBERS_AND_BRACKETS = re.compile(rf"\d+|[{_MARKS}]")
@@ -39,7 +39,7 @@ def certain_faults(source: str, translation: str, languages: tuple[str | None, s
     ]
     if compared[0] == compared[1] and not doubled_phrases(translation):
         return ()
-    from capsule_mt.coverage.checks import certain_checks_of  # late: see above
+    from capsule_mt.checks.rules import certain_checks_of  # late: see above
 
     return certain_checks_of(source, translation, *languages)
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from capsule_mt.coverage.certain import certain_faults, count_certain_faults, has_invented_mark
-from capsule_mt.coverage.checks import _longest_run, checks_of, values_of
-from capsule_mt.coverage.results import Check
+from capsule_mt.checks.certain import certain_faults, count_certain_faults, has_invented_mark
+from capsule_mt.checks.results import Check
+from capsule_mt.checks.rules import _longest_run, checks_of, values_of
 from tests.fixtures.vectors import vectors
 
 # removed one at a time from a translation: each must be marked

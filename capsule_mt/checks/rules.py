@@ -13,7 +13,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import pairwise
 from typing import NamedTuple
 
-from capsule_mt.coverage.check_words import (
+from capsule_mt.checks.repetition import doubled_among
+from capsule_mt.checks.results import Check, CheckKind
+from capsule_mt.checks.word_lists import (
     ARTICLES,
     LARGE_NUMBER,
     MONTHS,
@@ -23,8 +25,6 @@ from capsule_mt.coverage.check_words import (
     VERBS,
     WEEKDAYS,
 )
-from capsule_mt.coverage.repetition import doubled_among
-from capsule_mt.coverage.results import Check, CheckKind
 from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.entities import without_entities
 from capsule_mt.text.keeping import Item, bare, parts_of
