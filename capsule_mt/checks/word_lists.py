@@ -1,153 +1,35 @@
-"""Words that `checks` looks for, by language: numbers, months, weekdays, names of signs, negations."""
+"""The words that rules look for, from word_lists.json; web/language.py passes them on to JavaScript.
 
-import re
-from typing import NamedTuple
+Each language of the file has these lists. All but numbers and articles may be absent.
 
-_NUMBER_WORDS = {
-    "de": "null|eins erste ersten erster erstes einmal|zwei zweite zweiten zweiter zweimal|drei dritte dritten "
-    "dritter dreimal|vier vierte vierten|fünf fünfte fünften|sechs sechste sechsten|sieben siebte "
-    "siebten|acht achte achten|neun neunte neunten|zehn zehnte zehnten|elf elfte|zwölf zwölfte dutzend",
-    "en": "zero|one first once|two second twice|three third|four fourth|five fifth|six sixth|seven seventh|"
-    "eight eighth|nine ninth|ten tenth|eleven eleventh|twelve twelfth dozen",
-    "es": "cero|primer primera primero|dos segundo segunda|tres tercer tercera tercero|cuatro cuarto cuarta|"
-    "cinco quinto quinta|seis sexto sexta|siete séptimo séptima|ocho octavo octava|nueve noveno novena|"
-    "diez décimo décima|once|doce docena",
-    "fr": "zéro|premier première 1er|deux deuxième second seconde|trois troisième|quatre quatrième|cinq "
-    "cinquième|six sixième|sept septième|huit huitième|neuf neuvième|dix dixième|onze onzième|douze "
-    "douzième midi minuit",
-    "it": "zero|primo prima|due secondo seconda|tre terzo terza|quattro quarto quarta|cinque quinto quinta|sei "
-    "sesto sesta|sette settimo settima|otto ottavo ottava|nove nono nona|dieci decimo decima|undici|"
-    "dodici dozzina",
-    "nl": "nul|één eerste|twee tweede|drie derde|vier vierde|vijf vijfde|zes zesde|zeven zevende|acht achtste|"
-    "negen negende|tien tiende|elf|twaalf dozijn",
-    "pt": "zero|primeiro primeira|dois duas segundo segunda|três terceiro terceira|quatro quarto quarta|cinco "
-    "quinto quinta|seis sexto sexta|sete sétimo sétima|oito oitavo oitava|nove nono nona|dez décimo "
-    "décima|onze|doze dúzia meio-dia meia-noite",
-}
-_TENS = {
-    "de": "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig hundert",
-    "en": "twenty thirty forty fifty sixty seventy eighty ninety hundred",
-    "es": "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa cien",
-    "fr": "vingt trente quarante cinquante soixante soixante-dix quatre-vingts quatre-vingt-dix cent",
-    "it": "venti trenta quaranta cinquanta sessanta settanta ottanta novanta cento",
-    "nl": "twintig dertig veertig vijftig zestig zeventig tachtig negentig honderd",
-    "pt": "vinte trinta quarenta cinquenta sessenta setenta oitenta noventa cem",
-}
-_TEENS = {
-    "de": "dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn",
-    "en": "thirteen fourteen fifteen sixteen seventeen eighteen nineteen",
-    "es": "trece catorce quince dieciséis diecisiete dieciocho diecinueve",
-    "fr": "treize quatorze quinze seize dix-sept dix-huit dix-neuf",
-    "it": "tredici quattordici quindici sedici diciassette diciotto diciannove",
-    "nl": "dertien veertien vijftien zestien zeventien achttien negentien",
-    "pt": "treze quatorze quinze dezesseis dezessete dezoito dezenove",
-}
-# the number that each word stands for, by language
-NUMBER_WORDS: dict[str, dict[str, int]] = {
-    language: {
-        **{word: value for value, words in enumerate(numbers.split("|")) for word in words.split()},
-        **{word: 13 + index for index, word in enumerate(_TEENS[language].split())},
-        **{word: 20 + 10 * index for index, word in enumerate(_TENS[language].split())},
-    }
-    for language, numbers in _NUMBER_WORDS.items()
-}
+    numbers             the words for 0 to 19, each with its forms, separated by spaces
+    tens                the words for 20, 30, ... 100
+    months, weekdays    from January and from Monday on; Portuguese "segunda" is Monday or second
+    weekday_endings     what a weekday may end in; not "e" in German, since "Montage" is assembly, too
+    articles            those that may be the number one, too
+    negation            see `NegationPatterns`; the alternatives are regular expressions for whole words
 
-_MONTHS = {
-    "de": "januar januars jänner jänners|februar februars feber|märz|april aprils|mai|juni junis|juli julis|"
-    "august augusts|september septembers|oktober oktobers|november novembers|dezember dezembers",
-    "en": "january january's|february february's|march march's|april april's|may may's|june june's|july july's|"
-    "august august's|september september's|october october's|november november's|december december's",
-    "es": "enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre setiembre|octubre|noviembre|diciembre",
-    "fr": "janvier|février|mars|avril d'avril|mai|juin|juillet|août aout d'août|septembre|octobre d'octobre|"
-    "novembre|décembre",
-    "pt": "janeiro|fevereiro|março|abril|maio|junho|julho|agosto|setembro|outubro|novembro|dezembro",
-}
-# from Monday on; Portuguese names most of them by ordinal numbers: "segunda" is Monday or second
-_WEEKDAYS = {
-    "de": "montag|dienstag|mittwoch|donnerstag|freitag|samstag sonnabend|sonntag",
-    "en": "monday|tuesday|wednesday|thursday|friday|saturday|sunday",
-    "es": "lunes|martes|miércoles|jueves|viernes|sábado sábados|domingo domingos",
-    "fr": "lundi lundis|mardi mardis|mercredi mercredis|jeudi jeudis|vendredi vendredis|samedi samedis|"
-    "dimanche dimanches",
-    "pt": "segunda segundas segunda-feira segundas-feiras|terça terças terça-feira terças-feiras|"
-    "quarta quartas quarta-feira quartas-feiras|quinta quintas quinta-feira quintas-feiras|"
-    "sexta sextas sexta-feira sextas-feiras|sábado sábados|domingo domingos",
-}
-# what a name of a weekday may end in; not "-e" in German, as "Montage" is assembly, too
-_WEEKDAY_ENDINGS = {
-    "de": " s es abend abends morgen morgens mittag mittags nachmittag nachmittags vormittag vormittags nacht nachts",
-    "en": " s 's",
-}
-# English names of months that are verbs, too, unless they have a capital within a sentence
-VERBS = ("march", "may")
+Other lists are for all languages.
 
+    month_verbs         months that are verbs, too
+    half_hours          words before an hour: German "halb acht" and Dutch "half acht" are half past seven
+    afternoon           regular expressions for what adds 12 to an hour
+    large_numbers       regular expressions for parts of larger numbers: "trezentos", "half past two"
+    signs               parts of words that stand for each sign, in any language
+"""
 
-def _values_of_names(names_by_language: dict[str, str], endings: dict[str, str]) -> dict[str, dict[str, int]]:
-    """Return the value of each name with each ending, from 1, by language."""
-    return {
-        language: {
-            name + ending: value
-            for value, names in enumerate(values.split("|"), start=1)
-            for name in names.split()
-            for ending in endings.get(language, "").split(" ")
-        }
-        for language, values in names_by_language.items()
-    }
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
-
-MONTHS = _values_of_names(_MONTHS, {})
-WEEKDAYS = _values_of_names(_WEEKDAYS, _WEEKDAY_ENDINGS)
-
-# articles that may be the number one, too
-ARTICLES = {
-    language: frozenset(words.split())
-    for language, words in {
-        "de": "ein eine einen einem einer eines",
-        "en": "a an",
-        "es": "un una uno",
-        "fr": "un une",
-        "it": "un uno una",
-        "nl": "een",
-        "pt": "um uma",
-    }.items()
-}
-
-# parts of larger numbers in words: "trezentos", "half past two"
-LARGE_NUMBER = re.compile(
-    r"hund(?:ert|red)|t(?:h?ous|aus)and|million|milhão|millón|milion|miljo|halb|half|viertel|quarter|meia|media|demi|mezz|"
-    r"cent|ciento|mil\b|mille|mila|"
-    + "|".join(word for table in (_TENS, _TEENS) for words in table.values() for word in words.split()),
-    re.IGNORECASE,
-)
-
-# parts of words that stand for a sign, in any language
-SIGN_NAMES = {
-    "$": ("dollar", "dólar", "usd", "peso", "доллар"),
-    "€": ("euro", "eur", "евро"),
-    "£": ("pound", "pfund", "libra", "livre", "sterlin", "gbp", "pond", "фунт"),
-    "¥": ("yen", "yuan", "jpy", "cny", "иен"),
-    "₹": ("rupee", "rupie", "rupia", "roupie", "inr"),
-    "₽": ("rubel", "rouble", "ruble", "rublo", "rub", "руб"),
-    "%": ("percent", "per cent", "prozent", "por cento", "por ciento", "pour cent", "per cento", "procent", "процент"),
-    "°": ("degree", "grad", "grau", "degré", "graden", "градус", "º"),
-    "×": (" x ", "times", "mal", "vezes", "fois", "veces", "volte", "*"),
-    "÷": ("divided", "geteilt", "dividid", "divisé", ":"),
-    "±": ("plus",),
-    "≤": ("<=", "at most", "höchstens"),
-    "≥": (">=", "at least", "mindestens"),
-    "≠": ("!=",),
-    "→": ("->",),
-    "←": ("<-",),
-    "§": ("section", "paragra", "article", "abs"),
-    "©": ("copyright", "(c)"),
-    "®": ("(r)",),
-    "™": ("(tm)",),
-}
-
+PATH = os.path.join(os.path.dirname(__file__), "word_lists.json")
 NOTHING = r"(?!)"  # matches no text
+TEENS = slice(13, None)  # of `numbers`; these are parts of larger numbers, too: "thirteen hundred"
 
 
-class NegationWords(NamedTuple):
+class NegationPatterns(NamedTuple):
     """Patterns of words in a language.
 
     sure: words that negate.
@@ -160,46 +42,73 @@ class NegationWords(NamedTuple):
     weak: str = NOTHING
 
 
-NEGATION = {
-    "de": NegationWords(
-        r"\b(?:nicht|kein|keine[rnms]?|niemand|niemals)\b",
-        r"\b(?:nichts?|kein\w*|nie\w*|nirgend\w*|ohne|weder|kaum|nein|außer|fehl\w*|miss\w*|selten|wenig\w*|anstatt|statt|"
-        r"verbot\w*|leer|weiger\w*|vermeid\w*|egal|vergiss\w*|vergess\w*|verpass\w*|verweiger\w*|sonst|trotz\w*|\w*frei|"
-        r"\w*arm|nö|nee|lieber|aufhör\w*)\b",
-        r"\b(?:un(?!d\b|s\b|ser|ter)\w+|\w+los\w*|nur|bis|zu|bevor|falls|ob|hör\w*|halt\w*|lass\w*|oder|gelt|ander\w+|"
-        r"erst|fast)\b",
-    ),
-    "en": NegationWords(
-        r"\b(?:not|never|nobody|cannot|\w+n\\?['’]t)\b",
-        r"\b(?:not|no|never|no[- ]?one|nobody|nothing|none|nowhere|neither|nor|cannot|\w+n\\?['’]t|without|unless|"
-        r"\w+less\w*|hardly|barely|fail\w*|lack\w*|refus\w*|avoid\w*|except|miss\w*|den[iy]\w*|forg[eo]t\w*|rarely|"
-        r"seldom|non\w*|run out|ran out|out of|anymore|scarce\w*|doubt|hate\w*|dislike\w*|nah|nope|"
-        r"dont|cant|wont|isnt|ain)\b",
-        r"\b(?:un(?!less|til)\w+|in(?!to\b)\w+|im\w+|ir\w+|dis\w+|il\w+|mis(?!s)\w+|only|but|rather|stop\w*|until|"
-        r"instead|few|little|too|any\w*|ever|free|before|other\w*|or|keep|leave|whether|off|beyond|far|else)\b",
-    ),
-    "es": NegationWords(
-        r"\b(?:no|nunca|jamás|nadie)\b",
-        r"\b(?:no|nunca|jamás|nad\w+|ning\w+|sin|ni|tampoco|in\w+|im\w+|des\w+)\b",
-    ),
-    "fr": NegationWords(
-        r"\b(?:ne\s|n['’])\S+\s(?:\S+\s)?(?:pas|jamais|plus)\b",
-        r"\b(?:ne|n['’]\w*|pas|jamais|rien|aucun\w*|personne|sans|ni|non|sauf|manqu\w*|guère|évit\w*|refus\w*)\b",
-        r"\b(?:in\w+|im\w+|dé\w+|mal\w*|peu|trop|avant|seul\w*|arrêt\w*|il\w+|ir\w+)\b",
-    ),
-    "it": NegationWords(
-        r"\b(?:non|nessuno|mai)\b",
-        r"\b(?:non|nessun\w*|mai|niente|nulla|senza|né|no|in\w+|im\w+|dis\w+|s\w+)\b",
-    ),
-    "nl": NegationWords(
-        r"\b(?:niet|geen|nooit|niemand)\b",
-        r"\b(?:niet|geen|nooit|niemand|niets|zonder|noch|nergens|on\w+|nee)\b",
-    ),
-    "pt": NegationWords(
-        r"\b(?:não|nunca|jamais|ninguém)\b",
-        r"\b(?:não|nunca|jamais|ningu[ée]m|nada|nenhum\w*|sem|nem|exceto|falt\w*|recus\w*|evit\w*|tampouco|raramente|"
-        r"esque\w*|perd\w*|senão)\b",
-        r"\b(?:in\w+|im\w+|des\w+|ir\w+|il\w+|pouc\w+|só|apenas|mal|antes|até|mas|demais|deix\w*|parar|pare|parou|"
-        r"par[ae] de|ou|qualquer|outr\w+|além)\b",
-    ),
-}
+class LanguageWords(NamedTuple):
+    """The words of a language: values by word for numbers, months and weekdays; the articles; patterns of negation."""
+
+    numbers: Mapping[str, int]
+    months: Mapping[str, int]
+    weekdays: Mapping[str, int]
+    articles: frozenset[str]
+    negation: NegationPatterns | None
+
+
+class CheckWords(NamedTuple):
+    """The words that rules look for: `languages` by their two-letter codes, and those of all languages."""
+
+    languages: Mapping[str, LanguageWords]
+    month_verbs: Sequence[str]
+    half_hours: Sequence[str]
+    afternoon: str
+    large_number: str
+    sign_names: Mapping[str, Sequence[str]]
+
+
+NO_WORDS = LanguageWords({}, {}, {}, frozenset(), None)
+
+
+def words_in(language: str | None) -> LanguageWords:
+    """Return the words of a language, given as a two-letter code; no words if the file lacks it."""
+    return check_words().languages.get(language or "", NO_WORDS)
+
+
+@cache
+def check_words() -> CheckWords:
+    """Read the file."""
+    with open(PATH, encoding="utf-8") as stream:
+        lists = json.load(stream)
+    languages = lists["languages"]
+    tens = [word for words in languages.values() for word in words["tens"]]
+    teens = [word for words in languages.values() for word in words["numbers"][TEENS]]
+    return CheckWords(
+        {language: _language_words(words) for language, words in languages.items()},
+        lists["month_verbs"],
+        lists["half_hours"],
+        "|".join(lists["afternoon"]),
+        "|".join([*lists["large_numbers"], *tens, *teens]),
+        lists["signs"],
+    )
+
+
+def _language_words(lists: Mapping[str, Any]) -> LanguageWords:
+    negation = lists.get("negation")
+    return LanguageWords(
+        _values(lists["numbers"], range(20)) | _values(lists["tens"], range(20, 101, 10)),
+        _values(lists.get("months", ()), range(1, 13)),
+        _values(lists.get("weekdays", ()), range(1, 8), ("", *lists.get("weekday_endings", ()))),
+        frozenset(lists["articles"]),
+        negation and NegationPatterns(**{name: _whole_words(words) for name, words in negation.items()}),
+    )
+
+
+def _values(names: Sequence[str], values: Iterable[int], endings: Sequence[str] = ("",)) -> dict[str, int]:
+    """Return the value of each form of each name, with each ending."""
+    return {
+        form + ending: value
+        for forms, value in zip(names, values, strict=False)
+        for form in forms.split()
+        for ending in endings
+    }
+
+
+def _whole_words(alternatives: Sequence[str]) -> str:
+    return rf"\b(?:{'|'.join(alternatives)})\b"

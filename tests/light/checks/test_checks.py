@@ -6,8 +6,10 @@ import sys
 import pytest
 
 from capsule_mt.checks.certain import certain_faults, count_certain_faults, has_invented_mark
+from capsule_mt.checks.number_forms import values_of
+from capsule_mt.checks.repeated_words import _longest_run
 from capsule_mt.checks.results import Check
-from capsule_mt.checks.rules import _longest_run, checks_of, values_of
+from capsule_mt.checks.rules import checks_of
 from tests.fixtures.vectors import vectors
 
 # removed one at a time from a translation: each must be marked
