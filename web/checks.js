@@ -1,4 +1,4 @@
-// Faults of a translation that rules find without a model, as translation QA tools report them. It follows checks/rules.py.
+// Faults of a translation that rules find without a model, as translation QA tools report them. It follows capsule_mt/checks.
 
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
@@ -176,7 +176,7 @@ function numberChecks({ missing, added, indices }, texts, words) {
   ];
 }
 
-/** Return the phrases of two adjacent numbers that change places, as in "12 to 30" and "30 a 12": see checks.py. */
+/** Return the phrases of two adjacent numbers that change places, as in "12 to 30" and "30 a 12": see checks/numbers.py. */
 function swapChecks(texts, words, indices) {
   const lengthOf = (text) => text.trim().split(/\s+/).length;
   const matches = texts.map(numberMatches);
@@ -411,7 +411,7 @@ function longestRun(words, targetWords) {
   return words.slice(end - longest, end);
 }
 
-/** Return the first state of the automaton that reads every run of these words, in linear time: see checks.py. */
+/** Return the first state of the automaton that reads every run of these words, in linear time: see checks/repeated_words.py. */
 function suffixAutomaton(words) {
   const start = { next: new Map(), length: 0 };
   let last = start;

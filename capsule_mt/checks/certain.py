@@ -1,7 +1,7 @@
 """Certain faults: those for which a sentence is translated again.
 
 Nearly always right are the checks of brackets, of numbers in digits, and of doubled phrases; and so is a comparison of
-quote marks, which is not a check. Before them goes a comparison that most translations pass: the checks' module takes
+quote marks, which is not a check. Before them goes a comparison that most translations pass: the rules take
 20 ms to import.
 """
 
