@@ -6,8 +6,8 @@ from operator import attrgetter
 
 from capsule_mt.checks.repetition import repeated_phrases
 from capsule_mt.checks.rules import checks_of
-from capsule_mt.coverage.methods import PieceCoverage, PieceSupport
 from capsule_mt.coverage.names import CoveredBy
+from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.text.normal import folded
 from capsule_mt.text.segments import Document

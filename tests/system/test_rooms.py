@@ -35,7 +35,7 @@ LIGHT = {
         *("catalog", "coverage", "engine", "files", "formats", "messages", "options", "text", "translate"),
         "__init__",
     },
-    "web": {"catalog.pairs", "checks", "coverage.methods", "engine", "models", "options", "translate", "text"},
+    "web": {"catalog.pairs", "checks", "coverage", "engine", "models", "options", "translate", "text"},
     "commands": {
         *("web", "engine", "files", "formats", "models", "catalog", "coverage", "text", "messages", "options"),
         *("translate", "coverage.calibration", "serve", "__init__"),
