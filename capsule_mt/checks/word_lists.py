@@ -1,4 +1,4 @@
-"""The words that rules look for, from word_lists.json; web/language.py passes them on to JavaScript.
+"""The words that rules look for, from word_lists.json; model files for JavaScript have those of their two languages.
 
 Each language of the file has these lists. All but numbers and articles may be absent.
 
