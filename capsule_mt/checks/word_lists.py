@@ -1,6 +1,6 @@
 """The words that rules look for, from word_lists.json; model files for JavaScript have those of their two languages.
 
-Each language of the file has these lists. All but numbers and articles may be absent.
+Each language of the file has numbers, tens and articles; the other lists may be absent.
 
     numbers             the words for 0 to 19, each with its forms, separated by spaces
     tens                the words for 20, 30, ... 100
