@@ -6,6 +6,7 @@ aapt collapses white space outside of double quotes, and takes an apostrophe wit
 import re
 
 from capsule_mt.formats.catalog import Catalog, Message, Plural
+from capsule_mt.formats.format import XML_DECLARATION, Format
 from capsule_mt.formats.markup import Markup
 from capsule_mt.formats.plurals import CATEGORIES, rule_of
 from capsule_mt.formats.units import FormatError
@@ -15,6 +16,18 @@ PART = re.compile(r'\\(u[0-9A-Fa-f]{4}|(?s:.))|(")|(\s+)')
 ESCAPES = {"n": "\n", "t": "\t"}
 RESOURCE = re.compile(r"\s*[@?][\w:+.]*/?[\w.]+\s*")  # "@string/title": another resource
 CDATA = b"<![CDATA["
+
+FORMAT = Format(
+    name="android",
+    suffixes=(".xml",),
+    title="Resources of Android",
+    reader=lambda file: AndroidFile(file.text, file.name, file.language),
+    declaration=XML_DECLARATION,
+    translated="strings, arrays, the plural forms of the target language",
+    unchanged='`translatable="false"`, `<xliff:g>`, references, other resources',
+    limits="XML with another root than `<resources>`, and a `DOCTYPE`, are refused",
+    judges="aapt, translate-toolkit, lxml",
+)
 
 
 class AndroidFile(Catalog):

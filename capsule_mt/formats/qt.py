@@ -6,6 +6,7 @@ What a person wrote stays, also if it is unfinished. A translation that fails a 
 import re
 
 from capsule_mt.formats.catalog import Catalog, Message, Plural
+from capsule_mt.formats.format import XML_DECLARATION, Format
 from capsule_mt.formats.plurals import Rule, rule_of
 from capsule_mt.formats.units import FormatError
 from capsule_mt.formats.xml import Element, Text, escaped, parse_text
@@ -25,6 +26,20 @@ QT_RULES = {
         ("one", "few", "many", "other"),
     ),
 }
+
+FORMAT = Format(
+    name="qt",
+    suffixes=(".ts",),
+    title="Catalogs of Qt",
+    reader=lambda file: QtFile(file.text, file.name, file.language),
+    has_flags=True,
+    declaration=XML_DECLARATION,
+    translated="messages without a translation, with the plural forms of Qt",
+    unchanged="texts that a person left unfinished, vanished messages",
+    limits="a file for another target language, and a `DOCTYPE` with entities, are refused; a message to check stays "
+    "`unfinished`",
+    judges="`lrelease`, `lconvert`",
+)
 
 
 class QtFile(Catalog):

@@ -1,8 +1,21 @@
 """Resources of .NET (.resx): the values of texts; images, sizes and the names of a designer stay as they are."""
 
 from capsule_mt.formats.catalog import Catalog, Message
+from capsule_mt.formats.format import XML_DECLARATION, Format
 from capsule_mt.formats.units import FormatError
 from capsule_mt.formats.xml import Element, escaped, parse_text
+
+FORMAT = Format(
+    name="resx",
+    suffixes=(".resx", ".resw"),
+    title="Resources of .NET",
+    reader=lambda file: ResxFile(file.text, file.name),
+    declaration=XML_DECLARATION,
+    translated="values of texts, menu keys (`&File`)",
+    unchanged="images, sizes, the designer's names (`>>`), comments",
+    limits="a `DOCTYPE` is refused",
+    judges="translate-toolkit, lxml",
+)
 
 
 class ResxFile(Catalog):
