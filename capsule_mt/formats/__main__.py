@@ -9,7 +9,7 @@ from pathlib import Path
 import capsule_mt.formats
 from capsule_mt.files.binary import REFUSED_SUFFIXES
 from capsule_mt.formats.format import Format
-from capsule_mt.formats.registry import INDEX, LINE_SUFFIXES, UNREADABLE_SUFFIXES, Entry, rows_of
+from capsule_mt.formats.registry import INDEX, LINE_SUFFIXES, UNREADABLE_SUFFIXES, IndexEntry, rows_of
 
 INDEX_FILE = Path(__file__).with_name("index.py")
 INDEX_HEAD = '''\
@@ -73,7 +73,7 @@ def index() -> str:
     """Return the source of index.py."""
     lines = []
     for module, row in rows():
-        facts = {name: True for name in Entry._field_defaults if getattr(row, name)}
+        facts = {name: True for name in IndexEntry._field_defaults if getattr(row, name)}
         lines.append(f"    {(row.name, module, row.suffixes, facts)},\n".replace("'", '"'))
     return f"{INDEX_HEAD}{''.join(lines)})\n"
 

@@ -4,11 +4,12 @@ import codecs
 import re
 from collections.abc import Callable
 
-from capsule_mt.formats.catalog import Catalog, Edit, Message, Plural, TextCatalog
+from capsule_mt.formats.catalog import Edit, Message, Plural, TextCatalog
 from capsule_mt.formats.format import XML_DECLARATION, Format
 from capsule_mt.formats.plurals import CATEGORIES, rule_of
 from capsule_mt.formats.units import FormatError
-from capsule_mt.formats.xml import Element, escaped, parse_text
+from capsule_mt.formats.xml import Element, escaped
+from capsule_mt.formats.xml_catalog import XmlCatalog
 
 SPACE = re.compile(r"(?:\s|//[^\n]*|/\*(?s:.*?)\*/)*")
 STRING = re.compile(r'"((?:[^"\\]|\\(?s:.))*)"|([\w./$:-]+)')
@@ -112,13 +113,11 @@ class StringsFile(TextCatalog):
         return self._mark + super()._content().decode().encode(self._encoding)
 
 
-class StringsdictFile(Catalog):
+class StringsdictFile(XmlCatalog):
     """A .stringsdict file: each variable of a message has a text for each plural form."""
 
     def __init__(self, text: str, name: str, language: str | None) -> None:
-        super().__init__()
-        self._name = name
-        self._top = parse_text(text, name, allows_doctype=True)
+        super().__init__(text, name, allows_doctype=True)
         self._rule = rule_of(language)
         root = next((element for element in self._top.elements if element.local == "plist"), None)
         if root is None:
@@ -166,9 +165,6 @@ class StringsdictFile(Catalog):
             element.fill(escaped(text))
 
         self._add(Message(element.text, VARIABLE), f"line {element.line}", write)
-
-    def _content(self) -> bytes:
-        return self._top.raw
 
 
 def _pairs(element: Element) -> dict[str, Element]:

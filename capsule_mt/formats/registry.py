@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from capsule_mt.formats.format import Format
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A format in the index: the module that has its row, and those fields of the row that a command's start needs."""
 
     name: str
@@ -28,7 +28,9 @@ class Entry(NamedTuple):
     has_flags: bool = False
 
 
-INDEX: Mapping[str, Entry] = {name: Entry(name, module, suffixes, **facts) for name, module, suffixes, facts in ROWS}
+INDEX: Mapping[str, IndexEntry] = {
+    name: IndexEntry(name, module, suffixes, **facts) for name, module, suffixes, facts in ROWS
+}
 BY_SUFFIX = {suffix: entry for entry in INDEX.values() for suffix in entry.suffixes}
 TABLES = tuple(entry.name for entry in INDEX.values() if entry.needs_column)
 FLAGGING = tuple(entry.name for entry in INDEX.values() if entry.has_flags)

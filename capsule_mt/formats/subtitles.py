@@ -44,7 +44,7 @@ CLAUSE_SHIFT = 0.12
 MAX_SPEED = 20.0  # characters a second, the limit of most subtitling guides
 
 
-class Dialect(NamedTuple):
+class CueSyntax(NamedTuple):
     """How one format of subtitles is read and written.
 
     example: a line with times, for messages.
@@ -70,33 +70,30 @@ def _escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-DIALECTS = {
-    "srt": Dialect("00:00:01,000 --> 00:00:02,500", srt_blocks),
-    "vtt": Dialect(
-        "00:01.000 --> 00:02.500",
-        vtt_blocks,
-        without_inner_times,
-        unescaped=unescaped,
-        escaped=_escaped,
-        title="WEBVTT",
-    ),
-    "ass": Dialect(
-        "Dialogue: 0,0:00:01.00,0:00:02.50,Default,,0,0,0,,Text",
-        ass.blocks,
-        ass.lines,
-        ass.joined,
-        escaped=ass.escaped,
-        max_line=None,
-        title="[Script Info]",
-    ),
-}
-
+SRT_SYNTAX = CueSyntax("00:00:01,000 --> 00:00:02,500", srt_blocks)
+VTT_SYNTAX = CueSyntax(
+    "00:01.000 --> 00:02.500",
+    vtt_blocks,
+    without_inner_times,
+    unescaped=unescaped,
+    escaped=_escaped,
+    title="WEBVTT",
+)
+ASS_SYNTAX = CueSyntax(
+    "Dialogue: 0,0:00:01.00,0:00:02.50,Default,,0,0,0,,Text",
+    ass.blocks,
+    ass.lines,
+    ass.joined,
+    escaped=ass.escaped,
+    max_line=None,
+    title="[Script Info]",
+)
 CUES = "sentences, also over several cues; sounds, speakers, signs and titles in capitals, each by itself"
 SRT = Format(
     name="srt",
     suffixes=(".srt",),
     title="SubRip subtitles",
-    reader=lambda file: SubtitleFile(file.text, DIALECTS["srt"], file.name),
+    reader=lambda file: SubtitleFile(file.text, SRT_SYNTAX, file.name),
     needs_line_feeds=True,
     translated=CUES,
     unchanged="numbers, times, speaker dashes, tags",
@@ -107,7 +104,7 @@ VTT = Format(
     name="vtt",
     suffixes=(".vtt",),
     title="WebVTT subtitles",
-    reader=lambda file: SubtitleFile(file.text, DIALECTS["vtt"], file.name),
+    reader=lambda file: SubtitleFile(file.text, VTT_SYNTAX, file.name),
     needs_line_feeds=True,
     translated=CUES,
     unchanged="identifiers, times, settings, notes, styles, speaker dashes, tags",
@@ -118,7 +115,7 @@ ASS = Format(
     name="ass",
     suffixes=(".ass", ".ssa"),
     title="SubStation Alpha subtitles",
-    reader=lambda file: SubtitleFile(file.text, DIALECTS["ass"], file.name),
+    reader=lambda file: SubtitleFile(file.text, ASS_SYNTAX, file.name),
     needs_line_feeds=True,
     translated=CUES,
     unchanged="times, styles, effects, override tags, drawings, comments, speaker dashes",
@@ -138,18 +135,18 @@ class SubtitleFile:
 
     keep = MARKUP
 
-    def __init__(self, text: str, dialect: Dialect, name: str = "subtitles") -> None:
-        self._dialect = dialect
+    def __init__(self, text: str, syntax: CueSyntax, name: str = "subtitles") -> None:
+        self._syntax = syntax
         self._ending = "\r\n" if "\r\n" in text else "\n"
-        self._blocks = self._dialect.blocks(text.replace("\r\n", "\n"))
+        self._blocks = self._syntax.blocks(text.replace("\r\n", "\n"))
         cues = [block for block in self._blocks if isinstance(block, Cue)]
-        is_empty = not text.strip() or (self._dialect.title is not None and text.startswith(self._dialect.title))
+        is_empty = not text.strip() or (self._syntax.title is not None and text.startswith(self._syntax.title))
         if not cues and not is_empty:
-            raise FormatError(f"{name}: no line has times such as `{dialect.example}`")
+            raise FormatError(f"{name}: no line has times such as `{syntax.example}`")
         for number, cue in enumerate(cues, start=1):
             cue.number = number
-            cue.speech = _speech_lines(self._dialect.lines(cue.raw))
-        self._sentences = _sentences(cues, self._dialect.unescaped)
+            cue.speech = _speech_lines(self._syntax.lines(cue.raw))
+        self._sentences = _sentences(cues, self._syntax.unescaped)
         self.units = [Unit(sentence.markup.text, _location(sentence.parts)) for sentence in self._sentences]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
@@ -158,18 +155,18 @@ class SubtitleFile:
             if translated.text is None:
                 continue
             changed_numbers |= {cue.number for cue, _ in sentence.parts}
-            texts = [sentence.markup.filled(translated.text, self._dialect.escaped)]
+            texts = [sentence.markup.filled(translated.text, self._syntax.escaped)]
             if len(sentence.parts) > 1:
                 texts = _closed(_timed(texts[0], sentence.parts))
             for (_, line), text in zip(sentence.parts, texts, strict=True):
-                max_line = self._dialect.max_line
+                max_line = self._syntax.max_line
                 line.text = wrapped(text, line.num_lines, None if max_line is None else max(max_line, line.max_line))
         output = []
         for block in self._blocks:
             if isinstance(block, Cue):
                 lines = "\n".join(line.prefix + line.text + line.suffix for line in block.speech)
                 is_changed = block.number in changed_numbers
-                output.append(block.head + (self._dialect.joined(block.raw, lines) if is_changed else block.raw))
+                output.append(block.head + (self._syntax.joined(block.raw, lines) if is_changed else block.raw))
             else:
                 output.append(block)
         return "".join(output).replace("\n", self._ending).encode("utf-8")
