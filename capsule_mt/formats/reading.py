@@ -123,7 +123,7 @@ def _decoded(source: Source, format: Format) -> tuple[str, str | None]:
     for start, reason in format.refused_starts.items():
         if content.startswith(start):
             raise FormatError(f"{name}: {reason}")
-    encoding = source.encoding or encoding_of_mark(content) or _declared(content, format)
+    encoding = source.encoding or encoding_of_mark(content) or _declared(content, format.declaration)
     if encoding is None and format.default_encoding is not None and not is_utf8(content):
         encoding = format.default_encoding
     try:
@@ -136,9 +136,9 @@ def _decoded(source: Source, format: Format) -> tuple[str, str | None]:
         raise FormatError(str(error)) from None
 
 
-def _declared(content: bytes, format: Format) -> str | None:
+def _declared(content: bytes, declaration: bytes | None) -> str | None:
     """Return the encoding that a file declares."""
-    match = re.search(format.declaration, content[:MAX_DECLARATION]) if format.declaration is not None else None
+    match = re.search(declaration, content[:MAX_DECLARATION]) if declaration is not None else None
     if match is None or match[1] == b"CHARSET":  # as templates have it (.pot)
         return None
     return match[1].decode("ascii")
