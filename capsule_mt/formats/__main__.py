@@ -9,7 +9,9 @@ from pathlib import Path
 import capsule_mt.formats
 from capsule_mt.files.binary import REFUSED_SUFFIXES
 from capsule_mt.formats.format import Format
+from capsule_mt.formats.reading import MAX_UNPACKED
 from capsule_mt.formats.registry import INDEX, LINE_SUFFIXES, UNREADABLE_SUFFIXES, IndexEntry, rows_of
+from capsule_mt.formats.xml import MAX_BYTES, MAX_DEPTH
 
 INDEX_FILE = Path(__file__).with_name("index.py")
 INDEX_HEAD = '''\
@@ -41,6 +43,10 @@ RULE_OF_FACT = {
     "is_binary": "are not printed on a terminal: name an `--output`",
     "has_language_tags": "state a language as `pt-BR`, never as `pt_BR`",
 }
+LIMITS = """
+A file in XML has at most `{xml} MiB`, and so have all parts of an office document or a book together; a gzipped file
+unpacks to at most `{unpacked} MiB`. Elements of XML are nested at most `{depth}` deep.
+"""
 OTHER_FILES = """
 ## Lines of text
 
@@ -85,7 +91,8 @@ def page() -> str:
     for fact, rule in RULE_OF_FACT.items():
         suffixes = [suffix for row in formats if getattr(row, fact) for suffix in row.suffixes]
         rules.append((_shown(suffixes), rule))
-    return HEAD + "".join(map(_section, formats)) + RULES + _table(rules) + _other_files()
+    limits = LIMITS.format(xml=MAX_BYTES >> 20, unpacked=MAX_UNPACKED >> 20, depth=MAX_DEPTH)
+    return HEAD + "".join(map(_section, formats)) + RULES + _table(rules) + limits + _other_files()
 
 
 def _section(row: Format) -> str:

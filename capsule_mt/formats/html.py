@@ -306,7 +306,7 @@ def _read(file: InputFile) -> HtmlFile:
 
     Browsers do not read a page as UTF-8 unless it says so: in ASCII, other characters are references (`&#231;`).
     """
-    is_ascii = file.content.isascii() and re.search(WHOLE_PAGE, file.content) is not None
+    is_ascii = file.content.isascii() and WHOLE_PAGE.search(file.content) is not None
     return HtmlFile(file.text, file.encoding or ("ascii" if is_ascii else "utf-8"), file.language)
 
 
