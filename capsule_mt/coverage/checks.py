@@ -3,7 +3,7 @@
 Each rule compares a text with its translation: numbers in either language's form, months, weekdays, signs,
 placeholders, tags, URLs, the mark at the end, doubled words, text that stays untranslated, brackets, and negation.
 Rules that need a language are silent without it. Thresholds and exceptions were chosen on the even-numbered lines of
-the human translations in docs/coverage.md: of Tatoeba, FLORES and newstest 2014.
+human translations: Tatoeba, FLORES and newstest 2014.
 """
 
 import re

@@ -70,7 +70,7 @@ ALLOWED |= {
     "lab": ROOMS | {"hf_capsule_mt.commands.arguments"},
     "tools": ROOMS,
     "lab/tests": ROOMS | {"hf_capsule_mt.commands", "lab", "tests", "tools"},
-    "tests": ROOMS | {"hf_capsule_mt.commands", "scripts"},
+    "tests": ROOMS | {"hf_capsule_mt.commands", "scripts", "tools.errors"},
 }
 # the core leaves with every checkpoint
 CORE = {f"hf_capsule_mt.{room}" for room in ("routing", "configuration", "modeling")}
