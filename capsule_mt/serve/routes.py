@@ -13,9 +13,9 @@ from capsule_mt.coverage.problems import problems_of
 from capsule_mt.coverage.results import Coverage
 from capsule_mt.files.binary import refusal_of
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.formats.reading import FORMATS, PLAIN, TABLE_FORMATS, format_of
+from capsule_mt.formats.reading import PLAIN, Source
+from capsule_mt.formats.registry import INDEX, format_of
 from capsule_mt.formats.units import notes_of
-from capsule_mt.formats.worker import Source
 from capsule_mt.messages import with_unit
 from capsule_mt.serve.answers import Answers
 from capsule_mt.serve.batching import Batcher, Order, RequestSettings
@@ -38,7 +38,7 @@ from capsule_mt.translate.pivot import single_model
 
 FILE_SUFFIXES = (
     ".txt",
-    *(suffix for format, suffixes in FORMATS.items() if format not in TABLE_FORMATS for suffix in suffixes),
+    *(suffix for format in INDEX.values() if not format.needs_column for suffix in format.suffixes),
 )
 MAX_NAME = 100  # characters of a file's name: the last ones are kept, for its suffix
 
