@@ -78,7 +78,7 @@ ALLOWED |= {
     "lab": ROOMS | {"hf_capsule_mt.commands.arguments"},
     "tools": ROOMS,
     "lab/tests": ROOMS | {"hf_capsule_mt.commands", "lab", "tests", "tools"},
-    "tests": ROOMS | {"hf_capsule_mt.commands", "scripts", "tools.errors"},
+    "tests": ROOMS | {"hf_capsule_mt.commands", "scripts", "tools.errors", "tools.recipes"},
 }
 # the core leaves with every checkpoint
 CORE = {f"hf_capsule_mt.{room}" for room in ("routing", "configuration", "modeling")}
