@@ -13,22 +13,26 @@ resumes in the next call. The same call in a second process, in the same folder,
 """
 
 import argparse
+import copy
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
-from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import Gains, answer, by_plan, differences, effect, estimated, interval_and_p, with_p
+from lab.effects import Gains, answer, by_plan, differences, effect, estimated, shown, with_p
 from lab.over_seeds import shown_p
 from lab.paper_tables import AS_PRINTED, CANDIDATE_RATES, WIDENED
 from lab.plan_spread import Scores, Spread, blocks, pooled
 from lab.records import Records, Runs
 from lab.reproduce import Reproduction
+from lab.tables import provenance
 from lab.training_options import add_subset_options, add_training_options, changes_on, check_subset
-from lab.widening import widen_checkpoint
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,6 @@ class Plan:
     controls: contrasts that ask whether parameters alone do as much, which Holm's correction does not count.
     shares: the plan, of the same changes, that trains the baseline.
     shared_start: all runs of a seed start from the same model, so seeds are blocks.
-    with_before: a plan whose seeds are pooled with these, on the first part of the test set.
     test: the parts of the test set and their sentences, if it is not the recipe's.
     on_gpu: whether it was trained on a GPU, in float32 with TF32 products; other plans on CPUs, in bfloat16.
     ended: how its runs are repeated, if their program is no longer here.
@@ -55,7 +58,6 @@ class Plan:
     controls: tuple[str, ...] = ()
     shares: str | None = None
     shared_start: bool = False
-    with_before: str | None = None
     test: dict[str, int] = field(default_factory=dict)
     on_gpu: bool = False
     ended: str | None = None
@@ -125,12 +127,11 @@ PLANS = {
         shared_start=True,
     ),
     # Does EM routing help (against plain), is it routing (against linear), is it parameters (against the control)?
-    # The recipes are `from_plain`'s. The control starts from the same plain model, too: `lab.widening` adds
+    # The recipes are `from_plain`'s. The control starts from the same plain model, too: `widen` adds
     # hidden units without effect until it has as many parameters as EM routing has.
     # Each model translates the test set once, after its training, and nothing is chosen by that. The answer is that
     # of all seeds: a block each, the residual variance of these four arms in all blocks. Holm's correction counts the
-    # three contrasts. Seeds 2 to 4 of `from_plain` chose the question: they stay apart. Pooled with them, the blocks
-    # of the three arms that both plans have are compared on flickr 2016, the only part that those seeds translated.
+    # three contrasts. Seeds 2 to 4 of `from_plain` chose the question: they stay apart.
     # Changed before the first row was scored: all train on one GPU, in float32 with TF32 products instead of
     # bfloat16, which costs more conversions there than it saves. The time on it ended when six of eight seeds had all
     # their arms.
@@ -149,7 +150,6 @@ PLANS = {
         changes=_FURTHER,
         on_gpu=True,
         shared_start=True,
-        with_before="from_plain",
         test=FLICKR,
     ),
     # Which rate each arm of lab/as_printed.md gets: seed 1 alone, read on the validation set.
@@ -256,33 +256,6 @@ def gains(records: Records, name: str, key: str = "scores") -> dict[str, Gains]:
     return by_plan(alone, estimates, plan.tests)
 
 
-def with_before(records: Records, name: str) -> str:
-    """Return the contrasts on the first part of the test set, pooled with the seeds of the plan before.
-
-    Empty until all seeds are trained.
-    """
-    plan = PLANS[name]
-    complete = [gain.complete for gain in gains(records, name).values()]
-    if plan.with_before is None or len(complete) < len(plan.contrasts) or not all(complete):
-        return ""
-    runs, part = records.runs(name), next(iter(plan.test))
-    earlier = _scores(_runs(records, plan.with_before))
-    arms = blocks({
-        arm: {**earlier[arm], **{seed: runs[arm][seed]["bleu_by_part"][part] for seed in plan.seeds}}
-        for arm in plan.runs
-        if arm in earlier
-    })  # fmt: skip
-    assert arms is not None
-    contrasts = {title: arms.difference(*pair) for title, pair in plan.contrasts.items()}
-    rows = [
-        [title, estimated(estimate), shown_p(estimate.p)]
-        for title, estimate in contrasts.items()
-        if estimate is not None
-    ]
-    heading = f"On {part} alone, with the seeds of `{plan.with_before}` ({arms}):"
-    return f"{heading}\n\n{markdown_table(['difference', 'gain', 'p, not corrected'], rows)}"
-
-
 def table(records: Records, name: str) -> str:
     """Return a row for each contrast of a plan with its interval over seeds, empty if nothing has been trained."""
     plan, by_title = PLANS[name], gains(records, name)
@@ -311,19 +284,15 @@ def table(records: Records, name: str) -> str:
     ]
     cpu = "" if plan.on_gpu else " --cpu"
     command = plan.ended or f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600{cpu}"
-    parts = [f"Multi30k, {plan.title} (`{command}`):", markdown_table(header, lines), with_before(records, name)]
+    parts = [f"**Multi30k, {plan.title}** (`{command}`):", markdown_table(header, lines)]
     if all("joined" in record for by_seed in runs.values() for record in by_seed.values()):
-        rows = [[title, interval_and_p(gain)] for title, gain in gains(records, name, "joined").items()]
+        rows = [[title, shown(gain)] for title, gain in gains(records, name, "joined").items()]
         parts += ["On its sentences in pairs, of 25 to 30 source words:", markdown_table(["difference", "gain"], rows)]
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(filter(None, [*parts, provenance(records, plan.shares or name, plan.runs)]))
 
 
 class Replication(Reproduction):
-    """The runs of a plan. A result has BLEU of each part of the test set, too."""
-
-    def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
-        super().__init__(arguments)
-        self.plan = plan
+    """The runs of a plan, one of which is computed."""
 
     def train(self, name: str, seed: int) -> bool:
         if name != "plain_widened":
@@ -335,17 +304,39 @@ class Replication(Reproduction):
             widen_checkpoint(self.folder("plain", seed), folder, WIDENED["encoder_ffn_dim"], seed)
         return True
 
-    def score(self, name: str, seed: int) -> None:
-        super().score(name, seed)
-        if not self.plan.test:
-            return
-        hypotheses, (_, references) = self.records.translations(self.file)[name, seed], self.test_set
-        parts, start = {}, 0
-        for part, sentences in self.plan.test.items():
-            end = start + sentences
-            parts[part] = score_corpus(hypotheses[start:end], [references[start:end]], ["bleu"])["bleu"].score
-            start = end
-        self.records.keep(self.file, self.records.runs(self.file)[name][seed] | {"bleu_by_part": parts})
+
+@torch.no_grad()
+def widen(model: PreTrainedModel, size: int, seed: int) -> PreTrainedModel:
+    """Return a model with all weights of another and further hidden units in each feed-forward layer.
+
+    The new units start as in a new model, and what they add starts at zero.
+
+    Args:
+        size: units of each feed-forward layer, at least as many as there are.
+        seed: of the new units.
+    """
+    config = copy.deepcopy(model.config)
+    narrow = max(config.encoder_ffn_dim, config.decoder_ffn_dim)
+    if size < narrow:
+        raise ValueError(f"`size` must be at least {narrow}, the units that the model has, got {size}")
+    config.encoder_ffn_dim = config.decoder_ffn_dim = size
+    torch.manual_seed(seed)
+    wide = type(model)(config)
+    old = model.state_dict()
+    for name, weight in wide.state_dict().items():
+        if name.endswith("fc2.weight"):
+            weight.zero_()
+        weight[tuple(map(slice, old[name].shape))] = old[name]
+    wide.generation_config = copy.deepcopy(model.generation_config)
+    return wide.train(model.training)
+
+
+def widen_checkpoint(folder: Path, output: Path, size: int, seed: int) -> None:
+    """Write a widened checkpoint with its tokenizer at once: `output` is there complete or not at all."""
+    partial = output.with_name(f"{output.name}.partial")
+    widen(AutoModelForSeq2SeqLM.from_pretrained(folder), size, seed).save_pretrained(partial)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(partial)
+    partial.replace(output)
 
 
 RUNNING_PLANS = [name for name, plan in PLANS.items() if plan.ended is None]
@@ -369,7 +360,7 @@ def main() -> int:
     keep_freed_memory()
     changes = changes_on(plan.all_changes, arguments.cpu)
     settings = vars(arguments) | {"setting": "multi30k", "study": plan.shares or arguments.plan, "seeds": seeds}
-    reproduction = Replication(plan, argparse.Namespace(**settings, changes=changes))
+    reproduction = Replication(argparse.Namespace(**settings, changes=changes))
     failed = reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "No model has been trained yet.")
     print("\n".join(failed))
