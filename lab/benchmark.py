@@ -1,7 +1,5 @@
-"""Measure speed: of the models, by sentence length, and of engines on trained checkpoints and on students.
+"""Measure speed: by sentence length, and of engines on trained checkpoints and on students.
 
-    python -m lab.benchmark models --systems off em_routing guided --threads 1
-    python -m lab.benchmark models --size tiny --repeats 1              # does it run?
     python -m lab.benchmark lengths 10 100 400 --threads 1 --processor-time --native    # CapsNMT beside Marian
     python -m lab.benchmark trained outputs/demo --input test.en --references test.de    # engines, with BLEU and chrF
     python -m lab.benchmark students FOLDER --input test.en             # students of Firefox beside other engines
@@ -18,7 +16,7 @@ import torch
 from capsule_mt.commands.console import HelpFormatter, folder, positive, run
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.evaluation import read_result, write_result
-from lab.model_speed import SIZES, SYSTEMS, measure_by_length, measure_models, render_lengths, render_models
+from lab.lengths import SIZES, measure_by_length, render_lengths
 from lab.student_engines import measure_students, render_students
 from lab.trained_engines import measure_trained, render_trained
 
@@ -30,17 +28,14 @@ def parse_arguments() -> argparse.Namespace:
     def command(name: str, help: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=help, formatter_class=HelpFormatter)
 
-    models = command("models", "training and decoding of the models beside the stock model")
-    models.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="models to measure")
     lengths = command("lengths", "CapsNMT beside Marian by sentence length")
     lengths.add_argument("lengths", nargs="*", type=int, default=[10, 25, 50, 100, 200, 400], help="in words")
     lengths.add_argument("--processor-time", action="store_true", help="the clock for a shared machine, on one thread")
     lengths.add_argument("--num-beams", type=int, default=1, help="hypotheses of beam search")
     lengths.add_argument("--native", action="store_true", help="measure the native engine in int8, too, on a CPU")
-    for subcommand in (models, lengths):
-        subcommand.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
-        subcommand.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where")
-        subcommand.add_argument("--threads", type=int, help="processor threads to use (default: all)")
+    lengths.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
+    lengths.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where")
+    lengths.add_argument("--threads", type=int, help="processor threads to use (default: all)")
     trained = command("trained", "engines on trained checkpoints: speed beside BLEU and chrF")
     trained.add_argument("checkpoints", nargs="+", type=checkpoint, help="folders, or names on the hub")
     trained.add_argument("--references", type=Path, help="their translations, for BLEU and chrF")
@@ -63,7 +58,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 SECTIONS = {
-    "models": (measure_models, render_models),
     "lengths": (measure_by_length, render_lengths),
     "trained": (measure_trained, render_trained),
     "students": (measure_students, render_students),

@@ -4,8 +4,8 @@
     python -m lab.depth top --data-dir data/multi30k-en-de --budget 600
     for i in $(seq 14); do python -m lab.depth top --data-dir data/multi30k-en-de --budget 10 & done; wait
 
-One task is one set of data, sizes and seeds, and one method is a run of lab/paper_tables.py, with one record for each
-seed in lab/results/depth_TASK.jsonl. To add a method, add its run there and its line to the task here. Tasks were
+One task is one set of data, sizes and seeds, and one method is a run of runs.yaml, with one record for each seed in
+lab/results/depth_TASK.jsonl. To add a method, add its run there and its line to the task in plans.yaml. Tasks were
 committed before any of their rows was scored. A training that the budget stops resumes in the next call, and the same
 call in further processes shares the work: the last line is for one GPU, where `nvidia-cuda-mps-control -d` lets small
 trainings run at once. `python -m lab.report` then writes the report.
@@ -22,7 +22,7 @@ from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import estimated
 from lab.over_seeds import holm, shown_p
-from lab.paper_tables import RUNS
+from lab.paper_tables import PLANNED, RUNS
 from lab.plan_spread import Estimate, Scores, blocks
 from lab.records import Records, Runs
 from lab.reproduce import Reproduction
@@ -44,9 +44,9 @@ class Task:
 
     title: str
     setting: str
-    seeds: tuple[int, ...]
+    seeds: list[int]
     methods: dict[str, str]
-    contrasts: tuple[tuple[str, str], ...]
+    contrasts: list[list[str]]
     changes: dict[str, str]
     failed: float
 
@@ -55,78 +55,7 @@ class Task:
         return next(iter(self.methods))
 
 
-_THIN = {
-    "model.d_model": "128",
-    "model.encoder_ffn_dim": "512",
-    "model.decoder_ffn_dim": "512",
-    "model.encoder_layers": "6",
-    "training.num_train_epochs": "3",
-    "training.eval_strategy": '"no"',
-    "training.bf16": "true",
-    "training.save_steps": "231",
-}
-_DEEP = {
-    "model.d_model": "64",
-    "model.encoder_ffn_dim": "256",
-    "model.decoder_ffn_dim": "256",
-    "model.encoder_layers": "18",
-    "training.eval_strategy": '"no"',
-}
-# Each task tests contrasts of two methods, paired by seed: a seed gives all methods the same batches.
-TASKS = {
-    # EM routing adds 2,215,168 parameters, depth attention at the same place 1,024: does routing do more? And do
-    # sums before every layer do more than one after the last? A half-width above 0.25 BLEU is stated beside the table.
-    "top": Task(
-        title="Multi30k, 6 + 3 layers of width 128, three epochs",
-        setting="multi30k",
-        seeds=(1, 2, 3, 4),
-        methods={
-            "plain": "the top layer alone",
-            "em_routing": "EM routing (Dou et al. 2019), with a residual",
-            "linear": "linear combination (Dou et al. 2019), with a residual",
-            "depth_attention": "depth attention, with a residual",
-            "dense": "dense sum",
-            "mudd": "MUDD",
-            "grn": "GRN",
-            "depth_attention_everywhere": "depth attention before every layer",
-            "dense_everywhere": "dense sum before every layer",
-        },
-        contrasts=(
-            ("em_routing", "depth_attention"),
-            ("em_routing", "plain"),
-            ("depth_attention", "plain"),
-            ("dense", "plain"),
-            ("mudd", "plain"),
-            ("grn", "plain"),
-            ("linear", "plain"),
-            ("depth_attention_everywhere", "depth_attention"),
-            ("dense_everywhere", "dense"),
-        ),
-        changes=_THIN,
-        failed=5.0,
-    ),
-    # With 18 thin encoder layers a post-norm model may not learn at all. Gradients reach low layers through sums.
-    "deep": Task(
-        title="embedded corpus, 18 + 3 layers of width 64, 2.5 epochs",
-        setting="embedded",
-        seeds=(1, 2, 3),
-        methods={
-            "plain": "the top layer alone",
-            "dense_everywhere": "dense sum before every layer",
-            "depth_attention_everywhere": "depth attention before every layer",
-            "depth_attention": "depth attention, with a residual",
-            "em_routing": "EM routing (Dou et al. 2019), with a residual",
-            "dense": "dense sum",
-        },
-        contrasts=(
-            ("dense_everywhere", "plain"),
-            ("depth_attention_everywhere", "plain"),
-            ("em_routing", "depth_attention"),
-        ),
-        changes=_DEEP,
-        failed=20.0,
-    ),
-}
+TASKS = {name: Task(**fields) for name, fields in PLANNED["tasks"].items()}
 
 
 def file_of(task: str) -> str:
@@ -149,11 +78,15 @@ def contrasts(task: Task, scores: Scores) -> dict[tuple[str, str], Estimate]:
     spread = blocks(complete)
     if spread is None:
         return {}
-    estimates = {pair: spread.difference(*pair) for pair in task.contrasts}
-    estimated = {pair: estimate for pair, estimate in estimates.items() if estimate is not None}
-    p_values = {" - ".join(pair): estimated[pair].p if pair in estimated else 1.0 for pair in task.contrasts}
-    corrected = holm(p_values)
-    return {pair: estimate._replace(p=corrected[" - ".join(pair)]) for pair, estimate in estimated.items()}
+    estimates = {(ours, theirs): spread.difference(ours, theirs) for ours, theirs in task.contrasts}
+    corrected = holm(
+        {" - ".join(pair): 1.0 if estimate is None else estimate.p for pair, estimate in estimates.items()}
+    )
+    return {
+        pair: estimate._replace(p=corrected[" - ".join(pair)])
+        for pair, estimate in estimates.items()
+        if estimate is not None
+    }
 
 
 def table(records: Records, name: str) -> str:

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.over_seeds import holm, interval_over_seeds, paired_t_test
+from lab.over_seeds import holm, interval_over_seeds
 from lab.paper_tables import TABLES
 from lab.plan_spread import Estimate
 from lab.records import Runs
@@ -134,35 +134,15 @@ def shown(gains: Gains) -> str:
     return f"{estimated(gains.plan_estimate)}, n = {len(gains.values)}"
 
 
-def with_p(gains: Mapping[str, Gains], tests: Sequence[str]) -> dict[str, Gains]:
-    """Add to complete gains the p over their seeds, corrected for all tests; one that is not complete counts as 1."""
-    complete = {title: paired_t_test(gain.values) for title, gain in gains.items() if title in tests and gain.complete}
-    corrected = holm(dict.fromkeys(tests, 1.0) | complete)
-    return {
-        title: estimate._replace(p=corrected[title] if title in complete else None)
-        for title, estimate in gains.items()
-    }
+def corrected(p_values: Mapping[str, float | None], tests: Sequence[str]) -> dict[str, float | None]:
+    """Correct p-values by Holm for all tests of a plan; a test that has none yet counts as 1.
 
-
-def by_plan(
-    gains: Mapping[str, Gains], estimates: Mapping[str, Estimate | None], tests: Sequence[str]
-) -> dict[str, Gains]:
-    """Add the estimates by the spread of a plan to complete gains, corrected for its tests.
-
-    A test without one, as of an unstable arm, counts with the p of its own seeds.
+    >>> corrected({"a": 0.01, "b": None, "control": 0.5}, tests=["a", "b"])
+    {'a': 0.02, 'b': None, 'control': None}
     """
-    p_values = dict.fromkeys(tests, 1.0)
-    for title in tests:
-        if title in gains and gains[title].complete:
-            estimate = estimates[title]
-            p_values[title] = paired_t_test(gains[title].values) if estimate is None else estimate.p
-    corrected = holm(p_values)
-    combined = dict(gains)
-    for title, gain in gains.items():
-        estimate = estimates[title]
-        if gain.complete and estimate is not None:
-            combined[title] = gain._replace(plan_estimate=estimate._replace(p=corrected.get(title, estimate.p)))
-    return combined
+    counted = {title: p_values.get(title) for title in tests}
+    by_title = holm({title: 1.0 if p is None else p for title, p in counted.items()})
+    return {title: None if counted.get(title) is None else by_title[title] for title in p_values}
 
 
 def verdict(interval: tuple[float, float] | None) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab import alarm, by_hand, published
-from lab.model_speed import render_lengths, render_models
+from lab.lengths import render_lengths
 from lab.records import Records
 from lab.tables import provenance_of_names, render_study
 
@@ -70,18 +70,10 @@ def _all_of_kind(kind: str, render: Callable[[list[Mapping[str, Any]]], str]) ->
     return section
 
 
-def _of_names(names: list[str], render: Callable[[Mapping[str, Any]], str]) -> Callable[[Records], str]:
-    """Return a section with a table for each named record, its command and its processor."""
-
-    def section(records: Records) -> str:
-        parts = []
-        for name in names:
-            record = records.named("studies")[name]
-            cpu, threads, repeats = record["hardware"]["cpu"], record["hardware"]["threads"], record["repeats"]
-            parts += [f"`{record['command']}` on {cpu}, threads: {threads}, medians of {repeats}:", render(record)]
-        return "\n\n".join([*parts, provenance_of_names(records, "studies", names)])
-
-    return section
+def lengths(records: Records) -> str:
+    record = records.named("studies")["linear-time-cpu"]
+    about = f"`{record['command']}` on {record['hardware']['cpu']}, medians of {record['repeats']}:"
+    return "\n\n".join([about, render_lengths(record), provenance_of_names(records, "studies", ["linear-time-cpu"])])
 
 
 SECTIONS: dict[str, Callable[[Records], str]] = {
@@ -94,6 +86,5 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "read_by_hand": _all_of_kind("read by hand", by_hand.table),
     "labelled_by_people": _all_of_kind("labelled by people", published.table),
     "alarm": _all_of_kind("alarm", alarm.table),
-    "benchmarks": _of_names(["benchmark-cpu", "benchmark-guided-cpu", "benchmark-decode-cpu"], render_models),
-    "lengths": _of_names(["linear-time-cpu"], render_lengths),
+    "lengths": lengths,
 }

@@ -4,25 +4,19 @@ Everything takes turns in one process.
 """
 
 import argparse
-import contextlib
-import importlib.util
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from tqdm import tqdm
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from capsule_mt.files.reading import read_lines
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.ctranslate2_models import convert_to_ctranslate2
 from lab.timing import steady_clock, time_in_turns
 
 STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"
@@ -55,7 +49,7 @@ def _measure_checkpoint(
     cells = []
     for threads in arguments.threads or sorted({1, os.cpu_count() or 1}):
         torch.set_num_threads(threads)
-        engines = engines_of(model, threads, arguments.shortlist)
+        engines = engines_of(model, arguments.shortlist)
         for batch_size in arguments.batch_sizes:
             for num_beams in arguments.num_beams:
                 title = f"{Path(name).name}: {threads} threads, batch {batch_size}, beam {num_beams}"
@@ -114,7 +108,7 @@ def _measure_cell(
     }
 
 
-def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[str, Engine]:
+def engines_of(model: Any, shortlist: Path | None = None) -> dict[str, Engine]:
     """Return every engine that takes a model, and the fastest one with a shortlist."""
     pad, end = model.config.pad_token_id, model.config.eos_token_id
     model.generation_config.max_length = None
@@ -135,44 +129,11 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
         engines[title] = generating(FastTranslator(model, int8=int8, strict=True).generate)
     if shortlist is not None:
         engines[SHORTLISTED] = generating(FastTranslator(model, int8=True, shortlist=shortlist, strict=True).generate)
-    if importlib.util.find_spec("ctranslate2"):
-        with contextlib.suppress(ValueError):  # CTranslate2 has no capsules
-            for name, int8 in {"float32": False, "int8": True}.items():
-                engines[f"CTranslate2 {name}"] = ctranslate2_engine(model, threads, int8=int8)
     return engines
 
 
 def _to_end(tokens: list[int], end: int) -> list[int]:
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens
-
-
-def ctranslate2_engine(model: Any, threads: int, *, int8: bool) -> Engine:
-    """Convert a model with its token numbers as words."""
-    import ctranslate2
-
-    end = str(model.config.eos_token_id)
-    words = WordLevel({str(number): number for number in range(model.config.vocab_size)}, unk_token=end)
-    numbers = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), eos_token=end, unk_token=end)
-    with tempfile.TemporaryDirectory() as folder:
-        convert_to_ctranslate2(model, numbers, folder, int8=int8)
-        translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type="int8" if int8 else "float32", intra_threads=threads, inter_threads=1
-        )
-    penalty = 1.0 if model.generation_config.length_penalty is None else model.generation_config.length_penalty
-    banned = [[str(row[0])] for row in model.generation_config.bad_words_ids or [] if len(row) == 1]
-
-    def run(sources: Tokens, num_beams: int, max_length: int) -> Tokens:
-        results = translator.translate_batch(
-            [list(map(str, source)) for source in sources],
-            beam_size=num_beams,
-            length_penalty=penalty,
-            max_decoding_length=max_length,
-            suppress_sequences=banned or None,
-            return_end_token=True,
-        )
-        return [list(map(int, result.hypotheses[0])) for result in results]
-
-    return run
 
 
 def render_trained(result: dict[str, Any]) -> str:
