@@ -1,7 +1,7 @@
 """Does it help: for each method its mean gain over seeds, with a 95 % interval and the answer.
 
 Where a plan has several arms, the answer is by the spread of all of them: blocks where the arms of a seed share their
-start, pooled variance where they do not (lab.plan_spread). The interval of the row's own seeds stands beside it.
+start, pooled variance where they do not (lab.plan_spread).
 """
 
 import html
@@ -220,8 +220,8 @@ def draw_effects(columns: Columns) -> str:
         '<rect width="100%" height="100%" fill="#fff"/>',
     ]
     for index, (label, color) in enumerate(zip(["paper", *columns], [None, *COLORS], strict=False)):
-        y = 18 + 22 * index
-        parts += [_mark(f"{left}", y, color), f'<text x="{left + 12}" y="{y + 4}">{html.escape(label)}</text>']
+        line = 18 + 22 * index
+        parts += [_mark(f"{left}", line, color), f'<text x="{left + 12}" y="{line + 4}">{html.escape(label)}</text>']
     step = math.ceil((high - low) / 12)
     for gain in range(math.ceil(low / step) * step, high + 1, step):
         x = x_of(gain)

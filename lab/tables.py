@@ -66,9 +66,9 @@ def _size_and_speed(row: Row, runs: dict[int, dict[str, Any]], speeds: Mapping[s
     parameters = f"{sizes[0] / 1e6:.2f}M" if sizes else ""
     if row.run == row.baseline:
         return parameters, "1.00", "1.00"
-    if row.run not in speeds or row.baseline not in speeds:
+    ours, theirs = (speeds.get(name or "", {}).get("milliseconds") for name in (row.run, row.baseline))
+    if ours is None or theirs is None:
         return parameters, "", ""
-    ours, theirs = (speeds[name]["milliseconds"] for name in (row.run, row.baseline))
     return parameters, f"{theirs['train'] / ours['train']:.2f}", f"{theirs['decode'] / ours['decode']:.2f}"
 
 
