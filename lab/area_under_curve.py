@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from capsule_mt.calibration.fitting import rank_auc
+from capsule_mt.coverage.calibration.fitting import rank_auc
 
 
 def area_under_curve(scores: Sequence[float], labels: Sequence[bool], samples: int = 1000) -> dict[str, float]:
