@@ -77,8 +77,8 @@ ALLOWED |= {
     "scripts": {"hf_capsule_mt.commands", "capsule_mt.commands"},
     "lab": ROOMS | {"hf_capsule_mt.commands.arguments"},
     "tools": ROOMS,
-    "lab/tests": ROOMS | {"hf_capsule_mt.commands", "lab", "tests", "tools"},
-    "tests": ROOMS | {"hf_capsule_mt.commands", "scripts", "tools.errors", "tools.recipes"},
+    "lab/tests": ROOMS | {"hf_capsule_mt.commands", "lab", "tests"},
+    "tests": ROOMS | {"hf_capsule_mt.commands", "scripts", "tools"},
 }
 # the core leaves with every checkpoint
 CORE = {f"hf_capsule_mt.{room}" for room in ("routing", "configuration", "modeling")}

@@ -1,4 +1,4 @@
-"""The server as a process on the loopback interface: its end, and its command. lab.strangers puts it under load."""
+"""The server as a process on the loopback interface: its end, and its command."""
 
 import asyncio
 import errno

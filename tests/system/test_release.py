@@ -1,6 +1,7 @@
 """A run becomes a released checkpoint; the engine becomes the wheels of all platforms."""
 
 import json
+import runpy
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ from tools.wheels import build_wheel, check_library, check_wheel, read_library
 compiles = pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang compiles for other platforms")
 
 
-def test_release(command, tmp_path):
+def test_release(monkeypatch, capsys, text_folder, tmp_path):
     for step in (1, 2):
         shutil.copytree(GOLDEN / "word_for_word", tmp_path / "run" / f"checkpoint-{step}")
         mark_complete(tmp_path / "run" / f"checkpoint-{step}")
@@ -35,8 +36,9 @@ def test_release(command, tmp_path):
     texts = sentences(6, seed=3)
     (tmp_path / "text").write_text("".join(f"{text}\n" for text in texts))
     options = "--last 2 --sources text --corpus tatoeba --hours 4.5 --results omissions.json"
-    printed = command("tools.release", f"run checkpoints/word-for-word {options}")
-    assert "the mean of 2 checkpoints" in printed
+    monkeypatch.setattr("sys.argv", ["tools.release", "run", "checkpoints/word-for-word", *options.split()])
+    runpy.run_module("tools.release", run_name="__main__")
+    assert "the mean of 2 checkpoints" in capsys.readouterr().out
     folder = tmp_path / "checkpoints" / "word-for-word"
     assert AutoModelForSeq2SeqLM.from_pretrained(folder).dtype == torch.float32
     assert stored_dtype(folder) == torch.float16

@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.training.models import build_config
-from lab.widening import widen
+from lab.replication import widen
 
 IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
 SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
