@@ -23,6 +23,7 @@ from capsule_mt.calibration.words import Links, split_words
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, run
 from capsule_mt.files.reading import read_lines, read_parallel
 from capsule_mt.translate.assembling import links_between
+from capsule_mt.translate.given import pairs_of
 from capsule_mt.translate.options import TranslationOptions
 from hf_capsule_mt.evaluation import write_result
 
@@ -79,7 +80,7 @@ def links_by_model(translator: Translator, pairs: Sequence[tuple[list[str], list
     sources, targets = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
     options = TranslationOptions(alignment=True, split_sentences=False, truncation=True, copy=False)
     plan = translator.plan(options)
-    documents, scored = translator._pairs(sources, targets, plan.segmenter)
+    documents, scored = pairs_of(translator.translation_model, plan.segmenter, sources, targets)
     decode, links = plan.tokenizer.decode, []
     for document, pair, words in zip(documents, scored, targets, strict=True):
         text = decode(pair[1].ids)

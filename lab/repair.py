@@ -21,7 +21,7 @@ import sacrebleu
 from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.commands.console import HelpFormatter, positive, run
 from capsule_mt.files.reading import read_parallel
-from capsule_mt.translate.scoring import Scorer
+from capsule_mt.translate.scorer import Scorer
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 

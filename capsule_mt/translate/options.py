@@ -170,6 +170,10 @@ class TranslationOptions(NamedTuple):
         return 1 if self.batch_size == 1 else self.batch_size * BATCHES_READ_AHEAD
 
 
+# a text whose translation is given is not split into sentences
+SCORED = TranslationOptions(split_sentences=False, truncation=True, copy=False)
+
+
 def refuse_unknown(options: Iterable[str], names: Collection[str] = NAMES) -> None:
     """Raise an error that names an option which is not among these."""
     for name in options:

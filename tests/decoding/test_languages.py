@@ -28,7 +28,7 @@ from capsule_mt.serve import running
 from capsule_mt.serve.batching import RequestSettings
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.translate.options import TranslationOptions
-from capsule_mt.translate.scoring import MAX_PAIRS
+from capsule_mt.translate.translation_model import MAX_PAIRS
 from hf_capsule_mt.commands import shortlist
 from tests.conftest import GOLDEN
 from tests.decoding.models import build_bart, strictly
@@ -237,7 +237,7 @@ def test_the_tokenizer_of_a_pair_is_kept_while_its_translator_exists(folders):
     assert tokenizer_of(translator, "en", "de") is not tokenizer
     for source, target in list(permutations(SENTENCES, 2))[: MAX_PAIRS + 1]:
         tokenizer_of(translator, source, target)
-    assert len(translator._pair_tokenizers) <= MAX_PAIRS
+    assert len(translator.translation_model.pair_tokenizers) <= MAX_PAIRS
     assert vocabulary.covers("a")  # a call may still use it
     all_languages = weakref.ref(translator.loaded.tokenizer)
     gc.disable()
