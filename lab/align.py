@@ -80,7 +80,7 @@ def links_by_model(translator: Translator, pairs: Sequence[tuple[list[str], list
     sources, targets = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
     options = TranslationOptions(alignment=True, split_sentences=False, truncation=True, copy=False)
     plan = translator.plan(options)
-    documents, scored = pairs_of(translator.translation_model, plan.segmenter, sources, targets)
+    documents, scored = pairs_of(translator.translator_model, plan.segmenter, sources, targets)
     decode, links = plan.tokenizer.decode, []
     for document, pair, words in zip(documents, scored, targets, strict=True):
         text = decode(pair[1].ids)

@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from tqdm import tqdm
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
+from capsule_mt.conversions.to_int8 import write_int8
 from capsule_mt.engine.library import VERSION, native_tier
-from capsule_mt.models.to_int8 import write_int8
 
 SIZES = {
     "600M": {"vocab_size": 256206, "d_model": 1024, "layers": 12, "ffn_dim": 4096, "attention_heads": 16},

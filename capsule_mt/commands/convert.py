@@ -104,18 +104,18 @@ def main() -> None:
             arguments.out.mkdir(parents=True, exist_ok=True)
             write_web(small if sources else model, arguments.out / MODEL_FILE, source, target)
     elif arguments.to == "int8":
-        from capsule_mt.models.to_int8 import write_int8
+        from capsule_mt.conversions.to_int8 import write_int8
 
         write_int8(model, arguments.out)
     elif arguments.to == "small":
         languages = {"src_lang": arguments.src_lang, "tgt_lang": arguments.tgt_lang}
         _write_small(model, arguments.out, sources, arguments.max_loss, **languages)
     elif arguments.to == "huggingface":
-        from capsule_mt.models.to_huggingface import write_huggingface
+        from capsule_mt.conversions.to_huggingface import write_huggingface
 
         write_huggingface(model, arguments.out)
     else:
-        from capsule_mt.models.to_marian import write_marian_folder
+        from capsule_mt.conversions.to_marian import write_marian_folder
 
         write_marian_folder(model, arguments.out)
     for file in sorted(arguments.out.iterdir()):

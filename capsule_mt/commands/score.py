@@ -27,7 +27,7 @@ from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.files import REPORT_SUFFIXES
 from capsule_mt.commands.loading import add_model, digests_of, load_translator
-from capsule_mt.commands.reports import NO_UNRELATED_ALARM, Row, finite, report_header, report_lines
+from capsule_mt.commands.reports import NO_UNRELATED_ALARM, ReportRow, finite, report_header, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
@@ -174,7 +174,7 @@ def main() -> int:
 
         def columns(pair_index: int, pair: Pair, record: dict[str, Any] | Failure) -> list[list[str]]:
             values = {} if isinstance(record, Failure) else record
-            row = Row(pair_index + 1, *pair, record, tsv_columns(record), values)
+            row = ReportRow(pair_index + 1, *pair, record, tsv_columns(record), values)
             if form == "tsv" and not has_checks:
                 return [["\t".join([str(row.label), *row.columns])]]
             return [report_lines(form, row)]

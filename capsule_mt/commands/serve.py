@@ -404,12 +404,12 @@ def files_in(folder: str) -> list[tuple[str, int, int]]:
 def serve(arguments: argparse.Namespace) -> bool:
     """Serve until a signal; return whether every request was answered."""
     from capsule_mt.models.probing import probing_every_model
-    from capsule_mt.serve.answers import Limits
+    from capsule_mt.serve.answers import RequestLimits
     from capsule_mt.serve.clients import Keys
     from capsule_mt.serve.connections import Connections
     from capsule_mt.serve.running import bind, run_server
 
-    limits = Limits(
+    limits = RequestLimits(
         arguments.max_characters,
         arguments.max_beams,
         arguments.read_seconds,

@@ -38,7 +38,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """The limits of a request.
 
     Attributes:
@@ -72,7 +72,7 @@ class Answers:
     def __init__(
         self,
         batchers: Mapping[LanguagePair, Batcher],
-        limits: Limits,
+        limits: RequestLimits,
         metrics: Metrics,
         detector: Detector | None,
         readers: Readers,

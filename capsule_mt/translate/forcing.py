@@ -14,7 +14,7 @@ from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets
 from capsule_mt.translate.given import Pair, by_text, pairs_of, without_tags
 from capsule_mt.translate.options import TranslationOptions
-from capsule_mt.translate.translation_model import TranslationModel
+from capsule_mt.translate.translator_model import TranslatorModel
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.verified import ForcedPair
@@ -25,7 +25,7 @@ TARGET_WAS_CUT = "The reverse model cut a source of {} tokens to {}."
 
 
 def force_pairs(
-    model: TranslationModel,
+    model: TranslatorModel,
     texts: Sequence[str],
     translations: Sequence[str],
     options: TranslationOptions,
@@ -62,7 +62,7 @@ def force_pairs(
     return by_text(documents, forced_pairs)
 
 
-def _head_of(model: TranslationModel) -> tuple[int, int]:
+def _head_of(model: TranslatorModel) -> tuple[int, int]:
     head = model.calibration.head
     if head is None:
         raise ValueError(f"{model.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")

@@ -11,7 +11,7 @@ from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.segments import Document, Piece, Segmenter, check_texts
 from capsule_mt.text.words import SourceWord
-from capsule_mt.translate.translation_model import TranslationModel
+from capsule_mt.translate.translator_model import TranslatorModel
 
 # the warning of a translation that was cut, with its tokens and those of them that remain
 TARGET_WAS_CUT = "A given translation of {} tokens was cut to {}."
@@ -33,7 +33,7 @@ def check_paired(texts: Sequence[str], translations: Sequence[str]) -> None:
 
 
 def pairs_of(
-    model: TranslationModel,
+    model: TranslatorModel,
     segmenter: Segmenter,
     texts: Sequence[str],
     translations: Sequence[str],
@@ -96,7 +96,7 @@ def _document(text: str, segmenter: Segmenter) -> Document:
     return document
 
 
-def _target(model: TranslationModel, translation: str, segmenter: Segmenter, cut_warning: str) -> Hypothesis:
+def _target(model: TranslatorModel, translation: str, segmenter: Segmenter, cut_warning: str) -> Hypothesis:
     """Return the tokens of a given translation, cut to the model's limit with a warning."""
     tokenizer = segmenter.tokenizer
     # the model writes what its vocabulary lacks in another way: curly quotes as straight ones

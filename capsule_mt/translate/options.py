@@ -230,7 +230,7 @@ def setting(model: SearchedModel, call_options: Mapping[str, Any], name: str) ->
     return call_options[name] if call_options.get(name) is not None else model.generation.get(name)
 
 
-class Limits(NamedTuple):
+class LengthLimits(NamedTuple):
     """How many tokens translations may have, and whether the end token is forced there.
 
     maximum: the most tokens of any translation; `None` if nothing sets one.
@@ -268,7 +268,7 @@ class Search(NamedTuple):
     """How a call searches: what is the same for all of its batches, and how the limits follow from their sources."""
 
     options: SearchOptions
-    limits: Limits
+    limits: LengthLimits
 
     def with_options(self, **options: Any) -> "Search":
         """Return this search with other values of some options."""
@@ -329,12 +329,12 @@ def _transformers_only(model: SearchedModel, call_options: Mapping[str, Any]) ->
     }
 
 
-def _limits(model: SearchedModel, call_options: Mapping[str, Any]) -> Limits:
+def _limits(model: SearchedModel, call_options: Mapping[str, Any]) -> LengthLimits:
     """Return the limits of a call; without one of its own, they are the checkpoint's, and follow from the source."""
     has_end = model.end >= 0
     is_forced = has_end and setting(model, call_options, "forced_eos_token_id") in (model.end, [model.end])
     if call_options.get("max_new_tokens") is None and call_options.get("max_length") is None:
-        return Limits(limit_of_checkpoint(model), True, is_forced, has_end, model.length_factor)
+        return LengthLimits(limit_of_checkpoint(model), True, is_forced, has_end, model.length_factor)
     # as in `generate()`: the checkpoint's `max_new_tokens` wins over `max_length`, unless the call sets it to None
     new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **call_options}["max_new_tokens"]
     if new_tokens is not None and "max_new_tokens" not in call_options:
@@ -343,7 +343,7 @@ def _limits(model: SearchedModel, call_options: Mapping[str, Any]) -> Limits:
             f"{new_tokens}; set `max_new_tokens`"
         )
     longest = int(call_options["max_length"]) - 1 if new_tokens is None else int(new_tokens)
-    return Limits(longest, False, is_forced, has_end)
+    return LengthLimits(longest, False, is_forced, has_end)
 
 
 def limit_of_checkpoint(model: SearchedModel) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.segments import Segmenter
-from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.translate.options import Search, TranslationOptions
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner

@@ -22,7 +22,7 @@ def plan_of(scorer: ModelWithReverse, options: TranslationOptions, *, is_forced:
 
     is_forced: translations are given, so the shortlist does not restrict them.
     """
-    model = scorer.translation_model.loaded
+    model = scorer.translator_model.loaded
     coverage = None if options.coverage is None else _coverage_plan(scorer, options, is_forced)
     num_beams, num_returned = (
         int(setting(model, options.generate_kwargs, name) or 1) for name in ("num_beams", "num_return_sequences")
@@ -38,7 +38,7 @@ def plan_of(scorer: ModelWithReverse, options: TranslationOptions, *, is_forced:
     return Plan(
         options,
         model,
-        scorer.translation_model.segmenter_of(options),
+        scorer.translator_model.segmenter_of(options),
         search,
         head=head_of(model.calibration),
         coverage=coverage,
@@ -61,9 +61,9 @@ def _coverage_plan(scorer: ModelWithReverse, options: TranslationOptions, is_for
     """Choose the method and the threshold, and load the reverse model if they need it."""
     from capsule_mt.coverage.methods import choose_method, readings_of
 
-    coverage, calibration = options.coverage, scorer.translation_model.calibration
+    coverage, calibration = options.coverage, scorer.translator_model.calibration
     assert coverage is not None
-    model, has_reverse = scorer.translation_model.loaded, scorer.has_reverse
+    model, has_reverse = scorer.translator_model.loaded, scorer.has_reverse
     if coverage.support and not has_reverse:
         raise ValueError(f"`support` needs a reverse model: give {model.name} a `reverse` (`--reverse MODEL`)")
     method = choose_method(
@@ -104,16 +104,16 @@ def _verifier(
     from capsule_mt.coverage.methods import Verifier
     from capsule_mt.coverage.names import DEFAULT_MARKS
 
-    coverage, model = options.coverage, scorer.translation_model
+    coverage, model = options.coverage, scorer.translator_model
     assert coverage is not None
     # load the reverse here: later, its error would be a warning for each batch, with all coverage missing
     reverse = scorer.reverse if method == "verified" or coverage.support else None
     if reverse is None:
         return None
-    if coverage.support and reverse.translation_model.calibration.head is None:
+    if coverage.support and reverse.translator_model.calibration.head is None:
         raise ValueError(
             f"`support` needs a `reverse` with a head that aligns words, which `capsule-mt calibrate` chooses; "
-            f"{reverse.translation_model.loaded.name} has none"
+            f"{reverse.translator_model.loaded.name} has none"
         )
     forward, backward = directed(scorer, reverse, options)
     decode, shortlist = model.tokenizer_of(options).decode, None if is_forced else model.loaded.shortlist
@@ -122,10 +122,10 @@ def _verifier(
 
 def _way_to_verify(scorer: ModelWithReverse) -> str:
     """Return what gives this model verified marks, or why nothing does."""
-    if not math.prod(scorer.translation_model.loaded.head_shape):
+    if not math.prod(scorer.translator_model.loaded.head_shape):
         return "its decoder is not built like Marian's, so nothing verifies them"
     if not scorer.has_reverse:
         return "name the reverse model by `reverse` (`--reverse`)"
-    if scorer.translation_model.calibration.head is None:
+    if scorer.translator_model.calibration.head is None:
         return "`capsule-mt calibrate` finds the head that they need"
     return 'use `method="verified"`'

@@ -8,7 +8,7 @@ from capsule_mt.messages import check_path
 from capsule_mt.models.languages import target_code_of
 from capsule_mt.text.languages import is_surely_other_language
 from capsule_mt.translate.options import SCORED, TranslationOptions
-from capsule_mt.translate.translation_model import TranslationModel
+from capsule_mt.translate.translator_model import TranslatorModel
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.verified import ForcedPair
@@ -18,7 +18,7 @@ class ModelWithReverse(Protocol):
     """A model that forces given translations, and its reverse: a `Scorer`."""
 
     @property
-    def translation_model(self) -> TranslationModel: ...
+    def translator_model(self) -> TranslatorModel: ...
     @property
     def has_reverse(self) -> bool: ...
     @property
@@ -39,13 +39,13 @@ class ReverseSource(Generic[AnyScorer]):
     # the name that the calibration gives, and its folder if there is one; (None, None) before the first search
     _located: tuple[str | None, str | None] = (None, None)
 
-    def __init__(self, model: TranslationModel) -> None:
+    def __init__(self, model: TranslatorModel) -> None:
         self._model = model
         self._reverse: AnyScorer | str | os.PathLike[str] | None = None
 
     def use(self, reverse: AnyScorer) -> None:
         """Use this reverse model; refuse one of other languages."""
-        check_direction(self._model, reverse.translation_model)
+        check_direction(self._model, reverse.translator_model)
         self._reverse = reverse
 
     def use_path(self, path: str | os.PathLike[str] | None) -> None:
@@ -100,7 +100,7 @@ def _check_folder_or_name(path: str | os.PathLike[str]) -> None:
         raise CatalogError(f"`reverse`: {error}") from None
 
 
-def check_direction(model: TranslationModel, reverse: TranslationModel) -> None:
+def check_direction(model: TranslatorModel, reverse: TranslatorModel) -> None:
     """Refuse a reverse model of other languages: it would verify the marks by chance."""
     if model.pair is None or reverse.pair is None:
         return
@@ -126,7 +126,7 @@ def directed(
     scorer: ModelWithReverse, reverse: ModelWithReverse, options: TranslationOptions
 ) -> tuple[Directed, Directed]:
     """Return a model and its reverse in the languages of a call; refuse a reverse model that lacks them."""
-    model, reverse_model = scorer.translation_model, reverse.translation_model
+    model, reverse_model = scorer.translator_model, reverse.translator_model
     source, target = model.languages_of(options)
     forward = Directed(scorer, source, target)
     if not reverse_model.is_multilingual:

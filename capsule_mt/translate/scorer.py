@@ -15,7 +15,7 @@ from capsule_mt.translate.planning import plan_of
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.reverse import ReverseSource, check_direction
 from capsule_mt.translate.scoring import score_given
-from capsule_mt.translate.translation_model import TranslationModel
+from capsule_mt.translate.translator_model import TranslatorModel
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.methods import Calibration
@@ -37,7 +37,7 @@ class Scorer:
             this model's or it is downloaded.
     """
 
-    translation_model: TranslationModel
+    translator_model: TranslatorModel
     _reverse_source: "ReverseSource[Scorer]"
     _glossary: "Glossary | None" = None
 
@@ -50,39 +50,39 @@ class Scorer:
     ) -> None:
         if isinstance(model, (str, os.PathLike)):
             raise TypeError(f"`model` must be a loaded model, got {model!r}: `from_pretrained` takes a folder")
-        self._compose(TranslationModel(model), glossary, reverse)
+        self._compose(TranslatorModel(model), glossary, reverse)
 
     def _compose(
         self,
-        model: TranslationModel,
+        model: TranslatorModel,
         glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None",
         reverse: "Scorer | str | os.PathLike[str] | None",
     ) -> None:
-        self.translation_model, self._reverse_source = model, ReverseSource(model)
+        self.translator_model, self._reverse_source = model, ReverseSource(model)
         self.glossary, self.reverse = glossary, reverse
 
     # ---- what is loaded
     @property
     def loaded(self) -> LoadedModel:
         """The model; another may be assigned."""
-        return self.translation_model.loaded
+        return self.translator_model.loaded
 
     @loaded.setter
     def loaded(self, model: LoadedModel) -> None:
-        self.translation_model.loaded = model
+        self.translator_model.loaded = model
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
         """Source and target of calls that do not name them."""
-        return self.translation_model.languages
+        return self.translator_model.languages
 
     @languages.setter
     def languages(self, languages: tuple[str | None, str | None]) -> None:
-        self.translation_model.languages = languages
+        self.translator_model.languages = languages
 
     @property
     def is_multilingual(self) -> bool:
-        return self.translation_model.is_multilingual
+        return self.translator_model.is_multilingual
 
     @property
     def backend(self) -> str:
@@ -105,11 +105,11 @@ class Scorer:
     @property
     def calibration(self) -> "Calibration":
         """The calibration of coverage: curves, thresholds and lists of words."""
-        return self.translation_model.calibration
+        return self.translator_model.calibration
 
     def set_calibration(self, values: Mapping[str, Any]) -> None:
         """Use other curves and lists of words: a `coverage_calibration` of config.json."""
-        self.translation_model.set_calibration(values)
+        self.translator_model.set_calibration(values)
 
     # ---- the reverse model
     @property
@@ -130,7 +130,7 @@ class Scorer:
 
     def check_direction(self, reverse: "Scorer") -> None:
         """Refuse a reverse model of other languages: it would verify the marks by chance."""
-        check_direction(self.translation_model, reverse.translation_model)
+        check_direction(self.translator_model, reverse.translator_model)
 
     @property
     def has_reverse(self) -> bool:
@@ -284,7 +284,7 @@ class Scorer:
         """
         options = SCORED._replace(src_lang=src_lang, tgt_lang=tgt_lang).checked()
         return force_pairs(
-            self.translation_model,
+            self.translator_model,
             texts,
             translations,
             options,
@@ -299,6 +299,6 @@ class Scorer:
 
         plan = plan_of(self, SCORED)
         # `target_ends` counts the characters of the translation, tags included
-        _, ((piece, target),) = pairs_of(self.translation_model, plan.segmenter, [text], [translation], with_tags=True)
+        _, ((piece, target),) = pairs_of(self.translator_model, plan.segmenter, [text], [translation], with_tags=True)
         (rows,) = aligned_rows([(piece.ids, target)], plan)
         return Alignment(piece.source_offsets, target_ends(plan.tokenizer.decode, target.ids), rows)

@@ -29,7 +29,7 @@ def score_given(
 ) -> list[Translation]:
     """Return given translations with their scores and what they cover: see `Scorer.score`."""
     plan = plan_of(scorer, options, is_forced=True)
-    documents, pairs = pairs_of(scorer.translation_model, plan.segmenter, texts, translations)
+    documents, pairs = pairs_of(scorer.translator_model, plan.segmenter, texts, translations)
     present = [
         (document, translation)
         for document, translation in zip(documents, translations, strict=True)
@@ -80,7 +80,7 @@ def _adequacies(
     """
     from capsule_mt.coverage.adequacy import Judge, adequacies  # late: most calls do not ask for it
 
-    reverse, model = scorer.reverse, scorer.translation_model
+    reverse, model = scorer.reverse, scorer.translator_model
     assert reverse is not None
     forward, backward = directed(scorer, reverse, options)
     judge = Judge(forward, model.loaded.decoder, model.loaded.end, model.calibration, backward)

@@ -106,16 +106,16 @@ class Translator(Scorer, TextTranslator):
             check_language_type(argument, language)
             if tokenizer is not None and language is not None:
                 code_of(argument, language, tokenizer.language_codes)
-        self.translation_model.languages_of(TranslationOptions())  # a model of one pair refuses others
+        self.translator_model.languages_of(TranslationOptions())  # a model of one pair refuses others
 
     @property
     def target_language(self) -> str | None:
-        return self.translation_model.languages_of(TranslationOptions())[1]
+        return self.translator_model.languages_of(TranslationOptions())[1]
 
     # ---- the steps of `translate`
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         options = super().completed(options)
-        tokenizer = self.translation_model.tokenizer_of(options)
+        tokenizer = self.translator_model.tokenizer_of(options)
         first_ids = tokenizer.first_ids if isinstance(tokenizer, PairTokenizer) else []
         if not first_ids or FIRST_TOKEN in options.generate_kwargs:
             return options

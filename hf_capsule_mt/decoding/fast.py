@@ -20,7 +20,7 @@ from capsule_mt.engine.library import NativeUnavailableError
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.engine.request import SearchResult
 from capsule_mt.engine.search import Readings, SearchOptions
-from capsule_mt.models.int8 import write_int8_weights
+from capsule_mt.models.int8_weights import write_int8_weights
 from capsule_mt.models.opening import check_shortlist
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.translate.options import IGNORED, search_options

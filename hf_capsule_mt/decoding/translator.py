@@ -26,7 +26,7 @@ from capsule_mt.translate.scorer import Scorer
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
 from hf_capsule_mt.decoding.fast import FastTranslator, fast_logger, unsupported_part
 from hf_capsule_mt.decoding.generate import GenerateDecoder
-from hf_capsule_mt.decoding.translation_model import TransformersModel
+from hf_capsule_mt.decoding.transformers_model import TransformersModel
 from hf_capsule_mt.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer, share_weights
 
 BACKENDS = ("auto", "native", "transformers")
@@ -58,7 +58,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
     """
 
-    translation_model: TransformersModel
+    translator_model: TransformersModel
     tokenizes_in_threads = False  # tokenizers of transformers have languages as their state
 
     def __init__(
@@ -82,12 +82,12 @@ class Translator(capsule_mt.translate.translator.Translator):
         members = load_members(model, tokenizer, ensemble)
         fast = _engine_of(model, members, int8=int8, backend=backend, shortlist=shortlist)
         decoder = GenerateDecoder(model, members, fast, pads_left=tokenizer.padding_side == "left")
-        translation_model = TransformersModel(model, tokenizer, decoder, task)
-        translation_model.languages = languages
-        loaded = translation_model.loaded
-        check_calibration(loaded.calibration, loaded.head_shape, translation_model.folder or loaded.name)
+        translator_model = TransformersModel(model, tokenizer, decoder, task)
+        translator_model.languages = languages
+        loaded = translator_model.loaded
+        check_calibration(loaded.calibration, loaded.head_shape, translator_model.folder or loaded.name)
         self._loads_with = {}
-        self._compose(translation_model, glossary, reverse)
+        self._compose(translator_model, glossary, reverse)
 
     @classmethod
     def from_pretrained(  # type: ignore[override]  # more arguments than the engine's
@@ -140,7 +140,7 @@ class Translator(capsule_mt.translate.translator.Translator):
 
     def check_languages(self) -> None:
         super().check_languages()
-        self.translation_model.tokenizer_of(TranslationOptions())
+        self.translator_model.tokenizer_of(TranslationOptions())
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Save the model and its tokenizer."""
@@ -151,39 +151,39 @@ class Translator(capsule_mt.translate.translator.Translator):
     @property
     def model(self) -> Any:
         """The model."""
-        return self.translation_model.model
+        return self.translator_model.model
 
     @model.setter
     def model(self, model: PreTrainedModel) -> None:
-        self.translation_model.model = model
+        self.translator_model.model = model
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer of the model."""
-        return self.translation_model.tokenizer
+        return self.translator_model.tokenizer
 
     @tokenizer.setter
     def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.translation_model.tokenizer = tokenizer
+        self.translator_model.tokenizer = tokenizer
 
     @property
     def task(self) -> str:
         """The task, in which a checkpoint of T5 has its settings."""
-        return self.translation_model.task
+        return self.translator_model.task
 
     @task.setter
     def task(self, task: str) -> None:
-        self.translation_model.task = task
+        self.translator_model.task = task
 
     @property
     def members(self) -> list[PreTrainedModel]:
         """The other models of the ensemble."""
-        return self.translation_model.decoder.members
+        return self.translator_model.decoder.members
 
     @property
     def fast(self) -> FastTranslator | None:
         """The engine, where it decodes."""
-        return self.translation_model.decoder.fast
+        return self.translator_model.decoder.fast
 
     @property
     def backend(self) -> str:
@@ -207,7 +207,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         if config is not None:
             kwargs = {**cast(GenerationConfig, config).to_diff_dict(), **kwargs}
             kwargs.pop("transformers_version", None)
-        model = self.translation_model
+        model = self.translator_model
         task_settings = dict(model.task_settings(options))
         task_settings.pop("prefix", None)
         tokenizer = model.tokenizer_of(options)

@@ -9,16 +9,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.text.segments import Segmenter
-from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.translate.options import TranslationOptions
-from capsule_mt.translate.translation_model import TranslationModel
+from capsule_mt.translate.translator_model import TranslatorModel
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.fast import settings_differ
 from hf_capsule_mt.decoding.generate import GenerateDecoder
-from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, max_source_tokens
+from hf_capsule_mt.decoding.transformers_tokenizer import TransformersTokenizer, max_source_tokens
 
 
-class TransformersModel(TranslationModel):
+class TransformersModel(TranslatorModel):
     """A model and its tokenizer, whose configurations may change between two calls."""
 
     _read: tuple[dict[str, Any], Mapping[str, Any]] | None = None  # a generation config, and what it sets

@@ -1,4 +1,4 @@
-"""`TranslationModel`: a loaded model with its calibration, and the languages, tokenizer and segmenter of its calls."""
+"""`TranslatorModel`: a loaded model with its calibration, and the languages, tokenizer and segmenter of its calls."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -10,7 +10,7 @@ from capsule_mt.models.languages import many_languages, target_code_of
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.text.languages import check_language
 from capsule_mt.text.segments import Segmenter
-from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.text.words import NO_LISTS
 from capsule_mt.translate.options import TRUNCATES, TranslationOptions
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # late: a call without coverage starts sooner
 MAX_PAIRS = 32  # language pairs whose tokenizers are kept, each with the caches of its vocabulary
 
 
-class TranslationModel:
+class TranslatorModel:
     """What a call asks of the model that translates or scores.
 
     loaded: the model; another may be assigned.

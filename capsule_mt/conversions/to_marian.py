@@ -11,9 +11,11 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from capsule_mt.conversions.to_pieces import write_pieces
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
+from capsule_mt.models.checkpoint_tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from capsule_mt.models.from_marian import LAYER_NORM_EPSILON, StoredWeight, has_model_file, stored_weights_of
 from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
@@ -23,8 +25,6 @@ from capsule_mt.models.settings import MAX_NUMBER
 from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST_FILE
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.to_pieces import write_pieces
-from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from capsule_mt.models.weights import CheckpointError, read_json
 
 MODEL_FILE, CONFIGURATION_FILE, MARIAN_SHORTLIST_FILE = "model.npz", "config.yml", "lex.s2t.bin"
