@@ -156,8 +156,8 @@ def check(names: list[str]) -> int:
 def described(folder: str) -> str:
     """Return the cells of a row that say what the files of a model are."""
     from capsule_mt.files.digests import file_digest
-    from capsule_mt.models.from_marian import MarianCheckpoint
     from capsule_mt.models.loading import open_checkpoint
+    from capsule_mt.models.marian_checkpoint import MarianCheckpoint
     from capsule_mt.models.marian_files import options_of
 
     checkpoint = open_checkpoint(folder)

@@ -12,7 +12,7 @@ from capsule_mt.models.small_weights import SmallFile
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.loading import load_model
 from tests.fixtures.students import write_student
-from tests.light.models.test_from_marian import SOURCES
+from tests.light.models.test_marian_checkpoint import SOURCES
 
 
 @pytest.fixture

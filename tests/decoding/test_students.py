@@ -11,7 +11,7 @@ from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from hf_capsule_mt import CapsuleMarianMTModel, Translator
 from tests.fixtures.students import write_student
-from tests.light.models.test_from_marian import KINDS, SOURCES
+from tests.light.models.test_marian_checkpoint import KINDS, SOURCES
 
 
 @pytest.mark.parametrize("kind", KINDS)

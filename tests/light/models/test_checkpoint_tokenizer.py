@@ -14,7 +14,7 @@ from capsule_mt.models.piece_tokenizer import PieceTokenizer
 from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.students import write_student
 from tests.light.models.files import edit_json, golden
-from tests.light.models.test_from_marian import KINDS, SOURCES
+from tests.light.models.test_marian_checkpoint import KINDS, SOURCES
 
 
 @pytest.fixture
