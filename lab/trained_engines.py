@@ -21,7 +21,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokeniz
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.files.reading import read_lines
 from capsule_mt.models.loading import load_model
-from capsule_mt.translate.options import search_options
+from capsule_mt.translate.search_plan import search_options
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table

@@ -9,7 +9,8 @@ from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer_protocol import Tokenizer
-from capsule_mt.translate.options import Search, TranslationOptions
+from capsule_mt.translate.options import TranslationOptions
+from capsule_mt.translate.search_plan import Search
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.methods import Calibration, Verifier

@@ -8,9 +8,10 @@ from capsule_mt.coverage.names import head_of
 from capsule_mt.messages import warn_once
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import SCORED_WHILE_SEARCHING
-from capsule_mt.translate.options import TranslationOptions, search_of, setting
+from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.plan import CoveragePlan, Plan
 from capsule_mt.translate.reverse import ModelWithReverse, directed
+from capsule_mt.translate.search_plan import search_of, setting
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.methods import Verifier

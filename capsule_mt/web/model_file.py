@@ -33,7 +33,7 @@ from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import write_safetensors
 from capsule_mt.options.table import offered
 from capsule_mt.text.tokenizer_protocol import Tokenizer
-from capsule_mt.translate.options import limit_of_checkpoint, search_options
+from capsule_mt.translate.search_plan import limit_of_checkpoint, search_options
 from capsule_mt.web.language import numbers_of, sentence_rules, typography_of, words_of_checks
 
 FORMAT = 5
