@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from capsule_mt.calibration.calibrating import translate_lines, windows
 from capsule_mt.conversions.to_int8 import write_checkpoint
+from capsule_mt.coverage.calibration.calibrating import translate_lines, windows
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.library import widened
