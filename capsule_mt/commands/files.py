@@ -304,15 +304,15 @@ class OutputFormat(NamedTuple):
         return columns
 
     def _report(self, label: int | str, line: str, result: list[dict[str, Any]] | Failure) -> list[str]:
-        from capsule_mt.commands.reports import Row, finite, report_lines  # late: a pipe does not need it
+        from capsule_mt.commands.reports import ReportRow, finite, report_lines  # late: a pipe does not need it
 
         assert self.coverage is not None
-        rows = [Row(label, line, None, result, [""], {})] * self.n_best if isinstance(result, Failure) else []
+        rows = [ReportRow(label, line, None, result, [""], {})] * self.n_best if isinstance(result, Failure) else []
         for record in () if isinstance(result, Failure) else result:
             coverage = record.get("coverage") or {"error": "the coverage was not found"}
             values = {**coverage, **{name: record[name] for name in ("unknown", "language") if name in record}}
             score = finite(coverage.get("score"))
-            rows.append(Row(label, line, record["translation_text"], record, [score], values))
+            rows.append(ReportRow(label, line, record["translation_text"], record, [score], values))
         return [line for row in rows for line in report_lines(self.coverage, row)]
 
     def _text(self, index: int, record: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """The limits of a request.
 
     Attributes:
@@ -73,7 +73,7 @@ class Answers:
     def __init__(
         self,
         batchers: Mapping[LanguagePair, Batcher],
-        limits: Limits,
+        limits: RequestLimits,
         metrics: Metrics,
         detector: Detector | None,
         readers: Readers,
