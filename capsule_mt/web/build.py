@@ -15,12 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from capsule_mt.coverage import curves, methods, repetition, supported
 from capsule_mt.engine.build import SOURCES, run_side_by_side, write_options
 from capsule_mt.engine.library import TYPES, VERSION
 from capsule_mt.engine.program import MAX_SLOTS, operations
 from capsule_mt.engine.request import REQUEST_FIELDS
 from capsule_mt.options.table import Option, offered
-from capsule_mt.web import language
+from capsule_mt.web import language, model_file
 
 _PACKAGED = Path(__file__).with_name("package")  # in a wheel: see hatch_build.py
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "web"
@@ -111,7 +112,7 @@ def is_current(folder: Path) -> bool:
 
 
 def interface() -> str:
-    """Return a JavaScript module: the engine's version, operations, options and request fields, and `language`.
+    """Return a JavaScript module: what it shares with the engine, the options, and the constants of rules.
 
     An operation is a string with a letter for each slot: "r" for a real number, "i" for an integer.
     """
@@ -128,10 +129,22 @@ def interface() -> str:
         "MEMORY": MEMORY,
         "STACK": STACK,
         "OPTIONS": {option.name: _option_description(option) for option in offered("browser")},
+        "MODEL_FORMAT": model_file.FORMAT,
+        **_coverage_constants(),
         **language.constants(),
     }
     lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
     return "// Written by `python -m capsule_mt.web.build`.\n" + "".join(lines)
+
+
+def _coverage_constants() -> dict[str, Any]:
+    return {
+        "LARGEST_EVIDENCE": curves.LARGEST_EVIDENCE,
+        "LONGEST_REPEATED_PHRASE": repetition.LONGEST_REPEATED_PHRASE,
+        "MIN_COPIED_LETTERS": methods.MIN_COPIED_LETTERS,
+        "DOUBT_THRESHOLD": supported.DOUBT_THRESHOLDS["likely"],
+        **{name: getattr(supported, name) for name in ("LOG_PROB_WEIGHT", "MIN_LOG_PROB", "NEIGHBOUR_WEIGHT")},
+    }
 
 
 def _option_description(option: Option) -> dict[str, Any]:

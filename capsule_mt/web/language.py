@@ -225,6 +225,7 @@ def constants() -> dict[str, Any]:
         "WINDOWS_1252": "".join(unescape(f"&#{code};") for code in range(0x80, 0xA0)),
         "MIN_CAPITALS": capitals.MIN_LETTERS,
         "CJK_NEIGHBOURS": words.CJK_NEIGHBOURS,
+        "MAX_DRIFT": words.MAX_DRIFT,
         "PLAIN": normal.PLAIN,
         "INVISIBLE": normal.ranges_of(normal.INVISIBLE),
         "BETWEEN_LETTERS": normal.BETWEEN_LETTERS,
