@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from capsule_mt.calibration.lengths import fit_length
-from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.coverage.calibration.lengths import fit_length
+from capsule_mt.coverage.calibration.word_alignment import fit_aligner
 from capsule_mt.files.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio

@@ -18,9 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from capsule_mt import Translator
-from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
-from capsule_mt.calibration.words import Links, split_words
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, run
+from capsule_mt.coverage.calibration.word_alignment import AlignerSettings, WordAligner
+from capsule_mt.coverage.calibration.words import Links, split_words
 from capsule_mt.files.reading import read_lines, read_parallel
 from capsule_mt.translate.assembling import links_between
 from capsule_mt.translate.options import TranslationOptions

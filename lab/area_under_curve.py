@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capsule_mt import Coverage
-from capsule_mt.calibration.fitting import rank_auc
-from capsule_mt.calibration.omissions import WithOmissions
+from capsule_mt.coverage.calibration.fitting import rank_auc
+from capsule_mt.coverage.calibration.omissions import WithOmissions
 from hf_capsule_mt.evaluation.results import markdown_table
 
 

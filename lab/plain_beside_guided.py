@@ -21,9 +21,9 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from capsule_mt.calibration.word_alignment import fit_aligner
-from capsule_mt.calibration.words import word_pairs
 from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.coverage.calibration.word_alignment import fit_aligner
+from capsule_mt.coverage.calibration.words import word_pairs
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.outputs import write_output
 from capsule_mt.files.reading import read_lines, read_parallel

@@ -31,8 +31,8 @@ import torch
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
-from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import CommandParser, run
+from capsule_mt.coverage.calibration.word_alignment import fit_aligner
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.lock import OutputTakenError, lock_output

@@ -22,9 +22,9 @@ from typing import Any
 from tqdm import tqdm
 
 from capsule_mt import Coverage, CoverageOptions
-from capsule_mt.calibration.omissions import WithOmissions, drop_words, function_words, omissions_of
-from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
+from capsule_mt.coverage.calibration.omissions import WithOmissions, drop_words, function_words, omissions_of
+from capsule_mt.coverage.calibration.word_alignment import fit_aligner
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.files.reading import read_parallel
 from hf_capsule_mt.decoding.translator import Translator

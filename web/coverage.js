@@ -9,7 +9,7 @@ import { folded, isMark, WORDS, wordsOf } from "./words.js";
 
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
-/** Return a function that says whether a translation has a word of its source at least as often: see methods.py. */
+/** Return a function that says whether a translation has a word of its source at least as often: see coverage/piece_coverage.py. */
 function wordLookup(translation, source) {
   const countOf = (text, word) => Array.from(text.matchAll(WORDS)).filter((match) => match[0] === word).length;
   return (word) => !(word.length < MIN_COPIED_LETTERS && /^[A-Za-z]+$/.test(word))

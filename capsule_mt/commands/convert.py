@@ -125,7 +125,7 @@ def main() -> None:
 def _write_small(
     model: Path, out: str | Path, sources: list[str], max_loss: float | None, **languages: str | None
 ) -> None:
-    from capsule_mt.calibration.rounding import MAX_LOSS, write_small  # late: needs numpy
+    from capsule_mt.coverage.calibration.rounding import MAX_LOSS, write_small  # late: needs numpy
 
     loss = write_small(model, out, sources, max_loss=max_loss or MAX_LOSS, **languages)
     size = Path(out, SMALL_FILE).stat().st_size / 1e6

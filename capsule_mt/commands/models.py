@@ -4,7 +4,7 @@
     capsule-mt models search portuguese                     # in Mozilla's registry, and OPUS-MT on the hub
     capsule-mt models download en-pt Helsinki-NLP/opus-mt-de-en
     capsule-mt models remove en-pt
-    capsule-mt models --check en-pt                         # whether it is read correctly; a row for docs/models.md
+    capsule-mt models --check en-pt                         # whether it is read correctly; a row to report
 
     echo "Good morning." | capsule-mt translate en-pt       # downloads it the first time
 
@@ -131,7 +131,7 @@ def remove(name: str) -> None:
 
 
 def check(names: list[str]) -> int:
-    """Print a row of docs/models.md for each model; return 1 if one does not translate."""
+    """Print a row for a report on each model; return 1 if one does not translate."""
     from capsule_mt.catalog.store import legs_of, resolve
     from capsule_mt.models.loading import load_model
     from capsule_mt.translate.first_use import MIN_KEPT, PROBES, check_files, num_kept, translate_probes

@@ -20,7 +20,8 @@ from itertools import pairwise
 from operator import sub
 from typing import Any
 
-from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
+from capsule_mt.coverage.methods import Calibration
+from capsule_mt.coverage.piece_coverage import CALIBRATED_THRESHOLD
 from capsule_mt.engine.library import rounded, widened
 from capsule_mt.engine.program import Codes, Linear, Positions, Program, Tensor, UnsupportedModelError
 from capsule_mt.models.coded import coded

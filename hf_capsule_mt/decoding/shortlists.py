@@ -5,7 +5,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
+from capsule_mt.coverage.calibration.word_alignment import AlignerSettings, WordAligner
 from capsule_mt.models.shortlist import Shortlist
 from hf_capsule_mt.decoding.tokenizer import language_code
 

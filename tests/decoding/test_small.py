@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from capsule_mt.calibration.rounding import input_moments, write_small
+from capsule_mt.coverage.calibration.rounding import input_moments, write_small
 from capsule_mt.engine.program import Codes
 from capsule_mt.engine.search import SearchOptions
 from capsule_mt.models.loading import load_model as load_light

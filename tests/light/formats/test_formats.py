@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from capsule_mt.checks.results import Check
 from capsule_mt.commands.files import OutputFormat
 from capsule_mt.commands.translate import records_of
-from capsule_mt.coverage.results import Check, Coverage
+from capsule_mt.coverage.results import Coverage
 from capsule_mt.files.encodings import likely_encoding
 from capsule_mt.formats.markup import Markup
 from capsule_mt.formats.reading import LINE_FORMATS, format_of, parse, translate_file

@@ -274,7 +274,7 @@ def test_calibrations_that_come_with_the_package_are_sound():
         assert calibration.reverse is not None
         assert None not in (calibration.alarm("verified"), calibration.unrelated_alarm)
         assert calibration.alarm("verified", is_given=True) < calibration.alarm("verified")
-        # two readers labelled both sheets; docs/coverage.md has their counts
+        # two readers labelled both sheets; docs/evidence.md has their counts
         assert calibration.marks_single_words == (name == "firefox-en-pt.json")
 
 

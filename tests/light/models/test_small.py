@@ -25,7 +25,7 @@ from tests.conftest import GOLDEN
 from tests.fixtures.students import write_student
 
 np = pytest.importorskip("numpy")
-rounding = pytest.importorskip("capsule_mt.calibration.rounding")
+rounding = pytest.importorskip("capsule_mt.coverage.calibration.rounding")
 
 TEXTS = ["The old man buys a red hat.", "He sleeps.", "A dog, and 3 cats."]
 WORDS = ["balu desa fimo", "goni gore", "filu demo bare golu"]  # of the model word_for_word

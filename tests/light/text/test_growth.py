@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from capsule_mt.coverage.checks import checks_of
+from capsule_mt.checks.rules import checks_of
 from capsule_mt.formats.reading import parse
 from capsule_mt.formats.units import Translated
 from capsule_mt.text.keeping import COPIED_KINDS, Masked, masked

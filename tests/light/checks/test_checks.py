@@ -2,12 +2,16 @@
 
 import random
 import sys
+from typing import get_args
 
 import pytest
 
-from capsule_mt.coverage.certain import certain_faults, count_certain_faults, has_invented_mark
-from capsule_mt.coverage.checks import _longest_run, checks_of, values_of
-from capsule_mt.coverage.results import Check
+from capsule_mt.checks.certain import certain_faults, count_certain_faults, has_invented_mark
+from capsule_mt.checks.number_forms import values_of
+from capsule_mt.checks.repeated_words import _longest_run
+from capsule_mt.checks.results import Check, CheckKind
+from capsule_mt.checks.rules import checks_of
+from capsule_mt.coverage.problems import NOUNS
 from tests.fixtures.vectors import vectors
 
 # removed one at a time from a translation: each must be marked
@@ -25,6 +29,12 @@ def test_certain_faults(case):
     source, translation = case["source"], case["translation"]
     assert count_certain_faults(source, translation, ("en", "de")) == case["faults"]
     assert has_invented_mark(source, translation) == case["invented"]
+
+
+def test_every_kind_has_a_case_and_a_message():
+    kinds = {kind for case in vectors("checks")["cases"] for kind, *_ in case["checks"]}
+    assert kinds == {*get_args(CheckKind)}
+    assert kinds == {*NOUNS, "end", "doubled", "untranslated", "sentences"}  # the others have messages of their own
 
 
 def test_certain_faults_are_checks():

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from capsule_mt.calibration.calibrating import (
+from capsule_mt.coverage.calibration.calibrating import (
     Examples,
     coverage_of_examples,
     often_marked,
     own_translations,
     windows,
 )
-from capsule_mt.calibration.omissions import MIN_WORDS, WithOmissions, cut_out, omissions_of
+from capsule_mt.coverage.calibration.omissions import MIN_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.names import MARKS
 from capsule_mt.text.sentences import split_sentences
 from capsule_mt.translate.translator import Translator

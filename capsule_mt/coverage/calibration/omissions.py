@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from capsule_mt.calibration.words import Links, word_spans
+from capsule_mt.coverage.calibration.words import Links, word_spans
 from capsule_mt.files.reading import read_parallel
 
 # the most frequent words of a text are its function words, which often have no translation of their own

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capsule_mt.calibration.words import Links, SentencePair, word_pairs, word_stem
+from capsule_mt.coverage.calibration.words import Links, SentencePair, word_pairs, word_stem
 from capsule_mt.files.reading import read_parallel
 
 TINY = 1e-300

@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from capsule_mt.calibration import word_alignment
-from capsule_mt.calibration.word_alignment import WordAligner, _Direction, digamma
-from capsule_mt.calibration.words import split_words, word_stem
+from capsule_mt.coverage.calibration import word_alignment
+from capsule_mt.coverage.calibration.word_alignment import WordAligner, _Direction, digamma
+from capsule_mt.coverage.calibration.words import split_words, word_stem
 
 
 def made_up_text(sentences: int, seed: int = 0):

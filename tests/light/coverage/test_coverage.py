@@ -7,18 +7,11 @@ from statistics import mean
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.coverage import methods
+from capsule_mt.coverage import deletion
+from capsule_mt.coverage.curves import evidence_of, on_curve
 from capsule_mt.coverage.documents import coverage_of, repeated_phrases
-from capsule_mt.coverage.methods import (
-    Calibration,
-    PieceCoverage,
-    PieceSupport,
-    attention_coverage,
-    choose_method,
-    cover,
-    evidence_of,
-    on_curve,
-)
+from capsule_mt.coverage.methods import Calibration, attention_coverage, choose_method, cover
+from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport
 from capsule_mt.engine.search import Forced, Hypothesis
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.sentences import Span
@@ -182,7 +175,7 @@ def test_deletion_by_hand(monkeypatch):
     assert first.score == pytest.approx(0.5)
     assert second.covered == [0.5]  # nothing is left without the word: it stays
     assert decoder.sources == [[[500, 200, -700, 7, 1], [200, -700, 7, 1], [500, 7, 1]], [[9], [9]]]
-    monkeypatch.setattr(methods, "TOKENS_AT_ONCE", 1)
+    monkeypatch.setattr(deletion, "TOKENS_AT_ONCE", 1)
     assert cover(pieces, hypotheses, "deletion", decoder, Calibration(), 1) == [first, second]
 
 

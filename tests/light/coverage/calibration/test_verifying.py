@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from capsule_mt.calibration import verifying
-from capsule_mt.calibration.omissions import WithOmissions
+from capsule_mt.coverage.calibration import verifying
+from capsule_mt.coverage.calibration.omissions import WithOmissions
 from capsule_mt.coverage.options import MARKS
 from capsule_mt.text.words import WORDS
 

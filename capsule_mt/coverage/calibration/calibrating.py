@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from capsule_mt.calibration.fitting import (
+from capsule_mt.coverage.calibration.fitting import (
     Curve,
     fit_sentences,
     fit_threshold,
@@ -17,14 +17,15 @@ from capsule_mt.calibration.fitting import (
     rank_auc,
     read_curve,
 )
-from capsule_mt.calibration.lengths import calibrated, fit_length
-from capsule_mt.calibration.omissions import AMOUNTS, WithOmissions, drop_words, function_words
-from capsule_mt.calibration.word_alignment import WordAligner, fit_aligner
+from capsule_mt.coverage.calibration.lengths import calibrated, fit_length
+from capsule_mt.coverage.calibration.omissions import AMOUNTS, WithOmissions, drop_words, function_words
+from capsule_mt.coverage.calibration.word_alignment import WordAligner, fit_aligner
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of
-from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
+from capsule_mt.coverage.methods import Calibration
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.coverage.options import CoverageOptions
+from capsule_mt.coverage.piece_coverage import CALIBRATED_THRESHOLD
 from capsule_mt.coverage.results import Coverage, Word
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import read_lines, read_parallel

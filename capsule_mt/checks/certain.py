@@ -1,7 +1,7 @@
 """Certain faults: those for which a sentence is translated again.
 
 Nearly always right are the checks of brackets, of numbers in digits, and of doubled phrases; and so is a comparison of
-quote marks, which is not a check. Before them goes a comparison that most translations pass: the checks' module takes
+quote marks, which is not a check. Before them goes a comparison that most translations pass: the rules take
 20 ms to import.
 """
 
@@ -9,11 +9,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from capsule_mt.coverage.repetition import doubled_phrases
+from capsule_mt.checks.repetition import doubled_phrases
 from capsule_mt.text.words import BRACKET_MARKS
 
 if TYPE_CHECKING:
-    from capsule_mt.coverage.results import Check
+    from capsule_mt.checks.results import Check
 
 _MARKS = re.escape("".join(sorted(BRACKET_MARKS)))
 NUMBERS_AND_BRACKETS = re.compile(rf"\d+|[{_MARKS}]")
@@ -39,7 +39,7 @@ def certain_faults(source: str, translation: str, languages: tuple[str | None, s
     ]
     if compared[0] == compared[1] and not doubled_phrases(translation):
         return ()
-    from capsule_mt.coverage.checks import certain_checks_of  # late: see above
+    from capsule_mt.checks.rules import certain_checks_of  # late: see above
 
     return certain_checks_of(source, translation, *languages)
 

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
+from capsule_mt.checks.results import Check
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.problems import problems_of
-from capsule_mt.coverage.results import Check
 from capsule_mt.coverage.supported import support_doubts
 from capsule_mt.coverage.unrelated import raises_alarm, without_access_key
 from capsule_mt.coverage.verified import Candidate, ForcedPair, covered_share, doubt_of, doubts

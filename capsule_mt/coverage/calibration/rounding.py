@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from capsule_mt.calibration.calibrating import translate_lines, windows
+from capsule_mt.coverage.calibration.calibrating import translate_lines, windows
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.library import widened
