@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.coverage import curves, methods, repetition, supported
 from capsule_mt.engine.build import SOURCES, run_side_by_side, write_options
 from capsule_mt.engine.library import TYPES, VERSION
 from capsule_mt.engine.program import MAX_SLOTS, operations
@@ -130,21 +129,10 @@ def interface() -> str:
         "STACK": STACK,
         "OPTIONS": {option.name: _option_description(option) for option in offered("browser")},
         "MODEL_FORMAT": model_file.FORMAT,
-        **_coverage_constants(),
         **language.constants(),
     }
     lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
     return "// Written by `python -m capsule_mt.web.build`.\n" + "".join(lines)
-
-
-def _coverage_constants() -> dict[str, Any]:
-    return {
-        "LARGEST_EVIDENCE": curves.LARGEST_EVIDENCE,
-        "LONGEST_REPEATED_PHRASE": repetition.LONGEST_REPEATED_PHRASE,
-        "MIN_COPIED_LETTERS": methods.MIN_COPIED_LETTERS,
-        "DOUBT_THRESHOLD": supported.DOUBT_THRESHOLDS["likely"],
-        **{name: getattr(supported, name) for name in ("LOG_PROB_WEIGHT", "MIN_LOG_PROB", "NEIGHBOUR_WEIGHT")},
-    }
 
 
 def _option_description(option: Option) -> dict[str, Any]:
