@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from capsule_mt.commands.console import CommandParser, resumable
 
 if TYPE_CHECKING:
-    from capsule_mt.catalog.entries import Entry
+    from capsule_mt.catalog.entries import CatalogEntry
     from capsule_mt.catalog.store import DownloadedModel
 
 CHECK_HEADER = """\
@@ -59,7 +59,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def print_models(models: "Iterable[DownloadedModel | Entry]") -> None:
+def print_models(models: "Iterable[DownloadedModel | CatalogEntry]") -> None:
     print(ROW.format("name", "languages", "MB", "licence", "author"))
     for model in models:
         megabytes = f"{model.size / 1e6:.1f}" if model.size else "-"
@@ -156,8 +156,8 @@ def check(names: list[str]) -> int:
 def described(folder: str) -> str:
     """Return the cells of a row that say what the files of a model are."""
     from capsule_mt.files.digests import file_digest
-    from capsule_mt.models.from_marian import MarianCheckpoint
     from capsule_mt.models.loading import open_checkpoint
+    from capsule_mt.models.marian_checkpoint import MarianCheckpoint
     from capsule_mt.models.marian_files import options_of
 
     checkpoint = open_checkpoint(folder)

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from capsule_mt.serve.answers import Answers, Limits
+from capsule_mt.serve.answers import Answers, RequestLimits
 from capsule_mt.serve.app import PRIVATE
 from capsule_mt.serve.files import Readers
 from capsule_mt.serve.metrics import Metrics
@@ -67,7 +67,7 @@ With this page you can call the server of [`capsule-mt serve`](serving.md) from 
 
 def page() -> str:
     """Return docs/endpoints.md."""
-    answers = Answers({}, Limits(), Metrics(), None, Readers())
+    answers = Answers({}, RequestLimits(), Metrics(), None, Readers())
     routers = text_router(answers), file_router(answers), state_router(answers)
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     private = ", ".join(f"`{path}`" for path in sorted(PRIVATE))

@@ -13,7 +13,7 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn_once
 from capsule_mt.text.edges import as_label
 from capsule_mt.text.segments import Document, Piece
-from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT, Plan
 from capsule_mt.translate.searching import Hypotheses, search

@@ -25,7 +25,7 @@ from capsule_mt.files.lines import coverage_record
 from capsule_mt.files.reading import LiveLines
 from capsule_mt.files.windows import WindowedOutput
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.translate.scoring import Scorer
+from capsule_mt.translate.scorer import Scorer
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
 

@@ -261,7 +261,7 @@ def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> 
     weight, sentences_curve = fit_sentences(candidates, shares, amounts, bounds)
     fitted = {**head, "words": curve, "sentences": sentences_curve}
     if method == "verified":
-        fitted |= {"shortness": weight, "reverse": Path(cast(Any, translator.reverse)._folder).name}
+        fitted |= {"shortness": weight, "reverse": Path(cast(Any, translator.reverse).translator_model.folder).name}
     else:
         fitted["threshold"] = threshold
     translator.set_calibration(calibration | {method: fitted})

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from capsule_mt.conversions.to_int8 import write_checkpoint
 from capsule_mt.coverage.calibration.calibrating import translate_lines, windows
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
@@ -23,12 +24,11 @@ from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.engine.search import Readings
 from capsule_mt.files.progress import Progress
-from capsule_mt.models.coded import LARGEST_CODE
+from capsule_mt.models.entropy_coding import LARGEST_CODE
 from capsule_mt.models.loading import open_checkpoint
 from capsule_mt.models.parts import Parts
 from capsule_mt.models.registry import write_program
-from capsule_mt.models.small import write_small_weights
-from capsule_mt.models.to_int8 import write_checkpoint
+from capsule_mt.models.small_weights import write_small_weights
 from capsule_mt.models.weights import Weights
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.plan import Plan

@@ -21,6 +21,7 @@ from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord
 from capsule_mt.translate.pivot import PivotTranslator
+from capsule_mt.translate.translator_model import TranslatorModel
 from tests.conftest import GOLDEN
 from tests.fixtures.vectors import vectors
 from tests.light.decoders import Echo, translator
@@ -294,7 +295,7 @@ def test_a_reverse_that_cannot_be_a_model_is_refused_before_it_is_needed(pair, f
 
 def test_a_reverse_that_is_not_there_is_looked_for_once(pair, monkeypatch):
     looked_for = []
-    monkeypatch.setattr(Translator, "_downloaded", lambda self, name: looked_for.append(name))
+    monkeypatch.setattr(TranslatorModel, "downloaded_folder", lambda self, name: looked_for.append(name))
     alone = Translator.from_pretrained(ENGLISH)
     alone.set_calibration({**alone.loaded.calibration, "verified": {"reverse": "elsewhere"}})
     alone(["Good morning.", "Good night."], coverage=CoverageOptions())

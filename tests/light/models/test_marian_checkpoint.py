@@ -11,6 +11,8 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert
+from capsule_mt.conversions.to_huggingface import write_huggingface
+from capsule_mt.conversions.to_marian import write_marian_folder
 from capsule_mt.coverage.methods import Calibration
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings
@@ -18,8 +20,6 @@ from capsule_mt.models import shipped
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.marian_yaml import read_yaml
-from capsule_mt.models.to_huggingface import write_huggingface
-from capsule_mt.models.to_marian import write_marian_folder
 from capsule_mt.models.weights import CheckpointError, read_json
 from tests.fixtures.students import (
     HEADS,

@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoTokenizer
 
-from capsule_mt.models.tokenizer import FileTokenizer
+from capsule_mt.models.checkpoint_tokenizer import FileTokenizer
 from hf_capsule_mt.data import sentence_pairs, train_separate_tokenizers
 from hf_capsule_mt.modeling.target_text import decode_target
 from tests.golden.make import TOKENIZER

@@ -1,4 +1,4 @@
-"""A checkpoint as a folder of Marian's, its weights bit for bit in a `.npz`: the inverse of `from_marian`.
+"""A checkpoint as a folder of Marian's, its weights bit for bit in a `.npz`: the inverse of `to_huggingface`.
 
 Marian has no token for padding and starting: tokens with embeddings of zeros at the end of a vocabulary are left out.
 """
@@ -11,20 +11,22 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from capsule_mt.conversions.to_pieces import write_pieces
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.from_marian import LAYER_NORM_EPSILON, StoredWeight, has_model_file, stored_weights_of
+from capsule_mt.models.checkpoint_tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
+from capsule_mt.models.marian_folder import has_model_file
+from capsule_mt.models.marian_options import LAYER_NORM_EPSILON
+from capsule_mt.models.marian_weights import StoredWeight, stored_weights_of
 from capsule_mt.models.parts import EPSILON, TIED
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.settings import MAX_NUMBER
 from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST_FILE
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.to_pieces import write_pieces
-from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from capsule_mt.models.weights import CheckpointError, read_json
 
 MODEL_FILE, CONFIGURATION_FILE, MARIAN_SHORTLIST_FILE = "model.npz", "config.yml", "lex.s2t.bin"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from capsule_mt.models.languages import code_of
-from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded
 from capsule_mt.text.words import Offsets, locate_tokens
 from hf_capsule_mt.modeling.target_text import decode_target
 

@@ -11,7 +11,7 @@ from capsule_mt.messages import shown
 from capsule_mt.models.languages import ManyLanguages, language_codes_of
 from capsule_mt.models.opening import read_file
 from capsule_mt.models.weights import CheckpointError, read_json
-from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded
 
 if TYPE_CHECKING:  # imported late: it takes 7 MB, and most tokenizers do without
     from tokenizers import Tokenizer as FastTokenizer
@@ -25,7 +25,7 @@ CLEAN_UP = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), ("
 
 
 class FileTokenizer(ManyLanguages):
-    """The tokenizer in the folder of a checkpoint, without transformers: see `capsule_mt.text.tokenizer.Tokenizer`."""
+    """The tokenizer in the folder of a checkpoint, without transformers: see `Tokenizer` of `capsule_mt.text`."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         folder = os.fspath(folder)

@@ -7,15 +7,16 @@ from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import warn
 from capsule_mt.models.checking import check_calibration
-from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
+from capsule_mt.models.checkpoint_tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
+from capsule_mt.models.checkpoint_tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
+from capsule_mt.models.marian_checkpoint import MarianCheckpoint
 from capsule_mt.models.marian_files import options_of
+from capsule_mt.models.marian_folder import MarianFolder
 from capsule_mt.models.parts import Parts
 from capsule_mt.models.piece_tokenizer import write_pieces_beside_json
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import FILE_NAME
-from capsule_mt.models.tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
-from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, Weights, write_json, write_safetensors
 
 # writes weights to a folder; `Parts` are those of the model's program

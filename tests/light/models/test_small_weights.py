@@ -12,13 +12,13 @@ import pytest
 
 from capsule_mt import Translator
 from capsule_mt.commands import convert
+from capsule_mt.conversions.to_int8 import write_checkpoint
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.models.coded import coded
-from capsule_mt.models.facts import write_facts
-from capsule_mt.models.int8 import Int8File
+from capsule_mt.models.checksums import write_facts
+from capsule_mt.models.entropy_coding import coded
+from capsule_mt.models.int8_weights import Int8File
 from capsule_mt.models.loading import load_model, open_checkpoint
-from capsule_mt.models.small import FORMAT, SmallFile, write_small_weights
-from capsule_mt.models.to_int8 import write_checkpoint
+from capsule_mt.models.small_weights import FORMAT, SmallFile, write_small_weights
 from capsule_mt.models.weights import CheckpointError, write_safetensors
 from capsule_mt.translate import rounds
 from tests.conftest import GOLDEN
@@ -248,7 +248,7 @@ def test_facts_are_checked(small, key, value, message):
 
 def test_the_size_is_checked_before_all_of_the_file_is_read(small, monkeypatch):
     """Reading a file that was made longer, which takes no room on the disk, would take minutes."""
-    monkeypatch.setattr("capsule_mt.models.small.check_facts", lambda *_: pytest.fail("the file is read"))
+    monkeypatch.setattr("capsule_mt.models.small_weights.check_facts", lambda *_: pytest.fail("the file is read"))
     os.truncate(small / "small.safetensors", 1 << 34)
     with pytest.raises(CheckpointError, match=r"small\.safetensors"):
         load_model(small)

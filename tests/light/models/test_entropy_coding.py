@@ -9,7 +9,7 @@ import pytest
 
 from capsule_mt.engine.library import compressed, expand
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.models.coded import MAX_FREQUENCY, PARTS, TOTAL, coded, decoded, fault_of, frequencies_of
+from capsule_mt.models.entropy_coding import MAX_FREQUENCY, PARTS, TOTAL, coded, decoded, fault_of, frequencies_of
 
 LANES, LOWEST = 4, 1 << 31
 

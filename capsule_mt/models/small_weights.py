@@ -1,4 +1,4 @@
-"""Small checkpoints: small.safetensors has entropy-coded matrices (`coded.py`) and all other tensors unchanged.
+"""Small checkpoints: small.safetensors has entropy-coded matrices (`entropy_coding.py`), and the other tensors as is.
 
 small.json has the format's version and the file's checksum. Loading decodes the matrices to int8.
 """
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from capsule_mt.engine.library import count_negative, rounded
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.models.coded import PARTS, coded, decoded, fault_of, shape_of
-from capsule_mt.models.facts import check_facts, write_facts
-from capsule_mt.models.int8 import names_to_write
+from capsule_mt.models.checksums import check_facts, write_facts
+from capsule_mt.models.entropy_coding import PARTS, coded, decoded, fault_of, shape_of
+from capsule_mt.models.int8_weights import names_to_write
 from capsule_mt.models.parts import Parts
 from capsule_mt.models.weights import (
     SMALL_FILE,

@@ -8,10 +8,10 @@ import pytest
 
 from capsule_mt import Translator
 from capsule_mt.commands import convert
+from capsule_mt.conversions.to_int8 import write_int8
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models.facts import write_facts
-from capsule_mt.models.int8 import FORMAT, Int8File
-from capsule_mt.models.to_int8 import write_int8
+from capsule_mt.models.checksums import write_facts
+from capsule_mt.models.int8_weights import FORMAT, Int8File
 from capsule_mt.models.weights import CheckpointError, write_safetensors
 from tests.conftest import GOLDEN
 from tests.fixtures.students import write_student
@@ -121,7 +121,7 @@ def measured(imports, call):
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux tells the peak of a process's memory")
 def test_the_peak_of_memory_while_converting_and_loading_is_bounded_by_the_file(tmp_path):
     size, folder, out = write_large(tmp_path / "large"), str(tmp_path / "large"), str(tmp_path / "out")
-    imports = "from capsule_mt.models.to_int8 import write_int8"
+    imports = "from capsule_mt.conversions.to_int8 import write_int8"
     assert measured(imports, f"write_int8({folder!r}, {out!r})") < 1.5 * size
     smaller = (tmp_path / "out" / "int8.safetensors").stat().st_size
     assert smaller < 0.51 * size

@@ -4,11 +4,11 @@ import os
 import re
 import shutil
 
-from capsule_mt.models.int8 import write_int8_weights
+from capsule_mt.conversions.to_huggingface import WriteWeights, write_huggingface
+from capsule_mt.models.int8_weights import write_int8_weights
 from capsule_mt.models.loading import CONFIG_FILE, HubCheckpoint, is_marian
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.registry import write_program
-from capsule_mt.models.to_huggingface import WriteWeights, write_huggingface
 from capsule_mt.models.weights import write_json
 
 # beside config.json and the weights: how to generate, the tokenizer, the shortlist, and who may use it for what

@@ -9,7 +9,7 @@ from typing import Any
 
 from capsule_mt.engine.library import count_invalid, count_negative, rounded
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.models.facts import check_facts, write_facts
+from capsule_mt.models.checksums import check_facts, write_facts
 from capsule_mt.models.parts import Parts
 from capsule_mt.models.registry import TRAINED_ONLY
 from capsule_mt.models.weights import (

@@ -1,20 +1,20 @@
-"""The tokenizer in a folder. tests/decoding/test_tokenizer.py compares it with transformers'."""
+"""The tokenizer in a folder. tests/decoding/test_transformers_tokenizer.py compares it with transformers'."""
 
 import json
 
 import pytest
 
 from capsule_mt.catalog.hub import MODEL_FILES
+from capsule_mt.conversions.to_huggingface import write_huggingface
+from capsule_mt.conversions.to_int8 import write_int8
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.checkpoint_tokenizer import FileTokenizer
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.piece_tokenizer import PieceTokenizer
-from capsule_mt.models.to_huggingface import write_huggingface
-from capsule_mt.models.to_int8 import write_int8
-from capsule_mt.models.tokenizer import FileTokenizer
 from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.students import write_student
 from tests.light.models.files import edit_json, golden
-from tests.light.models.test_from_marian import KINDS, SOURCES
+from tests.light.models.test_marian_checkpoint import KINDS, SOURCES
 
 
 @pytest.fixture
