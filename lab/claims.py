@@ -48,8 +48,8 @@ python -m lab.repeat       # list the claims
 python -m lab.repeat {example}
 ```
 
-Intervals are 95 % intervals. The SHA-256 of a `.gz` file is that of the unpacked text. The SHA-256 of several files is that
-of the lines that `sha256sum` prints for them, sorted by name.
+Intervals are 95 % intervals. The SHA-256 of a `.gz` file is that of the unpacked text. The SHA-256 of several files is
+that of the lines that `sha256sum` prints for them, sorted by name.
 """
 ID = re.compile(r"[a-z]+(\.[a-z0-9-]+)+")
 # text, where the page is, claim, which field
