@@ -9,11 +9,11 @@ A line of `lab/claims.jsonl` is a claim. A page prints its value as the text of 
 
 import argparse
 import json
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from capsule_mt.commands.console import HelpFormatter, run
@@ -51,14 +51,13 @@ python -m lab.repeat {example}
 Intervals are 95 % intervals. The SHA-256 of a `.gz` file is that of the unpacked text. The SHA-256 of several files is
 that of the lines that `sha256sum` prints for them, sorted by name.
 """
-ID = re.compile(r"[a-z]+(\.[a-z0-9-]+)+")
 # text, where the page is, claim, which field
 LINK = re.compile(r'\[([^\]]*)\]\(([^()\s]*evidence\.(?:md|html))#([^()\s]*)(?: "([^"]*)")?\)')
 FENCE = re.compile(r"(^ *(```+|~~~+).*?^ *\2[ \t]*$)", re.DOTALL | re.MULTILINE)
 
 
 class ClaimError(ValueError):
-    """A line of the ledger, or a link to it, is not valid."""
+    """A line of the ledger, a link to it or its data are not valid."""
 
 
 class Data(NamedTuple):
@@ -74,7 +73,7 @@ class Data(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A measured sentence; README of the laboratory says what the fields hold.
+    """A measured sentence, where `{value}` stands for the value as it is printed.
 
     interval: "LOW to HIGH", of 95 %; "" if there is none.
     derive: how to compute value, interval and n from `lab/results`; a key of `DERIVED` and its arguments.
@@ -105,62 +104,53 @@ class Claim(NamedTuple):
 
 
 PATTERNS = {
-    "id": ID,
+    "id": re.compile(rf"({'|'.join(SUBJECTS)})(\.[a-z0-9-]+)+"),
     "sentence": re.compile(r"[^{}]*\{value\}[^{}]*"),
     "interval": re.compile(r"(\S.* to \S.*)?"),
     "commit": re.compile(r"[0-9a-f]{40}"),
     "date": re.compile(r"\d{4}-\d\d-\d\d"),
     "sha256": re.compile(r"[0-9a-f]{64}"),
 }
+TEXT = re.compile(r"\S.*")
 
 
 def read_claims(path: Path = LEDGER) -> dict[str, Claim]:
     """Return the claims by id. Errors name the line, the field and what is accepted."""
     claims: dict[str, Claim] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").strip("\n").split("\n"), start=1):
         where = f"{path.name}:{number}"
         try:
             fields = json.loads(line)
         except ValueError as error:
             raise ClaimError(f"{where}: is not JSON: {error}") from None
-        claim = _claim(where, fields)
+        _check(where, fields, Claim._fields[:-1], ("derive",))
+        for data in fields["data"]:
+            _check(f"{where}: `data`", data, Data._fields)
+        claim = Claim(**fields | {"data": tuple(Data(**data) for data in fields["data"])})
         if claims and claim.id <= next(reversed(claims)):
-            raise ClaimError(f"{where}: `id`: lines must be sorted by id and unique, got {claim.id!r}")
+            raise ClaimError(f"{where}: lines must be sorted by `id`, each once, got {claim.id!r}")
+        if claim.derive is not None and claim.derive.get("how") not in DERIVED:
+            raise ClaimError(f"{where}: `derive`: `how` must be one of {', '.join(DERIVED)}, got {claim.derive!r}")
         claims[claim.id] = claim
     return claims
 
 
-def _claim(where: str, fields: Any) -> Claim:
-    data = [Data(**_checked(f"{where}: data", entry, set(Data._fields), set())) for entry in _list(where, fields)]
-    claim = Claim(**_checked(where, dict(fields, data=""), set(Claim._fields) - {"derive"}, {"derive"}))
-    subject, last = claim.id.split(".")[0], claim.id.rsplit(".")[-1]
-    if subject not in SUBJECTS or last in FIELDS:
-        raise ClaimError(f"{where}: `id` must begin with one of {', '.join(SUBJECTS)}, got {claim.id!r}")
-    if claim.derive is not None and claim.derive.get("how") not in DERIVED:
-        raise ClaimError(f"{where}: `derive`: `how` must be one of {', '.join(DERIVED)}, got {claim.derive!r}")
-    return claim._replace(data=tuple(data))
-
-
-def _list(where: str, fields: Any) -> list[Any]:
-    if not isinstance(fields, dict) or not isinstance(fields.get("data"), list):
-        raise ClaimError(f"{where}: must be an object with a list `data`")
-    return fields["data"]
-
-
-def _checked(where: str, fields: Any, required: set[str], optional: set[str]) -> dict[str, Any]:
-    """Return fields whose names are the required and optional ones, and whose texts fit their pattern."""
-    names = set(fields) if isinstance(fields, dict) else set()
-    if required - names or names - required - optional:
-        wrong = ", ".join(sorted((required - names) | (names - required - optional)))
-        raise ClaimError(f"{where}: the fields must be {', '.join(sorted(required))}; missing or unknown: {wrong}")
-    for name in required - {"data"}:
-        value, pattern = fields[name], PATTERNS.get(name, re.compile(r"\S.*"))
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise ClaimError(f"{where}: `{name}` must be a text that fits {pattern.pattern}, got {value!r}")
-    return fields
+def _check(where: str, fields: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Raise an error unless these are the fields, and their texts fit their pattern."""
+    names = fields.keys() if isinstance(fields, dict) else set()
+    if wrong := (names ^ set(required)) - set(optional):
+        raise ClaimError(f"{where}: missing or unknown: {', '.join(sorted(wrong))}; needs {', '.join(required)}")
+    for name in set(required) - {"data"}:
+        pattern = PATTERNS.get(name, TEXT)
+        if not isinstance(fields[name], str) or not pattern.fullmatch(fields[name]):
+            raise ClaimError(f"{where}: `{name}` must be a text that fits {pattern.pattern}, got {fields[name]!r}")
 
 
 # What is computed from lab/results
+
+
+Z = 1.959964  # of a two-sided interval of 95 %
+REPEATED: dict[str, dict[str, Any]] = {}  # records by name, measured again
 
 
 class Derived(NamedTuple):
@@ -171,7 +161,7 @@ class Derived(NamedTuple):
 
 def records(file: str) -> list[dict[str, Any]]:
     path = ROOT / "lab" / "results" / f"{file}.jsonl"
-    return [json.loads(line) for line in path.read_bytes().decode().splitlines() if line]
+    return [json.loads(line) for line in path.read_bytes().decode().strip("\n").split("\n")]
 
 
 def _bleu(file: str) -> dict[str, dict[int, float]]:
@@ -183,53 +173,52 @@ def _bleu(file: str) -> dict[str, dict[int, float]]:
     return scores
 
 
-def _signed(mean: float, low: float, high: float, seeds: int) -> Derived:
-    return Derived(f"{mean:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{seeds} seeds")
-
-
-def gain(file: str, run: str, baseline: str, seeds: list[int], blocks: list[str]) -> Derived:
-    """Compare two arms of a plan. The interval is that of blocks over all arms, or of the paired differences."""
-    from lab import over_seeds, plan_spread
+def gain(file: str, run: str, baseline: str, arms: list[str], seeds: list[int], spread: str) -> Derived:
+    """Compare two arms of a plan. The interval is by the spread of all its arms: "blocks" or "pooled"."""
+    from lab import plan_spread
 
     scores = _bleu(file)
-    scores = {arm: {seed: scores[arm][seed] for seed in seeds} for arm in {run, baseline, *blocks}}
-    if blocks:
-        spread = plan_spread.blocks(scores)
-        estimate = spread.difference(run, baseline) if spread else None
-        assert estimate is not None
-        return _signed(estimate.mean, estimate.low, estimate.high, len(seeds))
-    differences = [scores[run][seed] - scores[baseline][seed] for seed in seeds]
-    interval = over_seeds.interval_over_seeds(differences)
-    assert interval is not None
-    return _signed(fmean(differences), *interval, len(seeds))
+    planned = {arm: {seed: scores[arm][seed] for seed in seeds if seed in scores[arm]} for arm in arms}
+    of_arms = {"blocks": plan_spread.blocks, "pooled": plan_spread.pooled}[spread](planned)
+    estimate = of_arms and of_arms.difference(run, baseline)
+    if not estimate:
+        raise ClaimError(f"lab/results/{file}.jsonl: too few seeds of {run} and {baseline}")
+    interval = f"{estimate.low:+.2f} to {estimate.high:+.2f}"
+    return Derived(f"{estimate.mean:+.2f}", interval, f"{len(planned[run])} seeds")
 
 
-def learns(file: str, run: str, least: float) -> Derived:
-    """Count the seeds with at least so much BLEU: the others never learned to use the source."""
-    scores = list(_bleu(file)[run].values())
-    return Derived(f"{sum(score >= least for score in scores)} of {len(scores)}")
+def share(file: str, names: list[str], right: list[str], total: list[str], form: str) -> Derived:
+    """Add up two counts of the records with these names; the interval of their ratio is Wilson's."""
+    counts = [[_number(file, name, path) for name in names] for path in (right, total)]
+    x, n = (sum(numbers) for numbers in counts)
+    centre, half = x / n + Z**2 / (2 * n), Z * math.sqrt(x / n * (1 - x / n) / n + Z**2 / (4 * n * n))
+    low, high = ((centre + side * half) / (1 + Z**2 / n) for side in (-1, 1))
+    return Derived(_percent(form.format(x, n, x / n)), _percent(f"{low:.0%} to {high:.0%}"))
 
 
-def field(file: str, name: str, paths: list[list[Any]], form: str, interval: str = "") -> Derived:
-    """Format numbers of the record with a name, or of the result file that repeats it."""
-    record = next((entry for entry in records(file) if entry.get("name") == name), None)
-    if record is None:
-        raise ClaimError(f"lab/results/{file}.jsonl: has no record named {name!r}")
-    return of_record(record, paths, form, interval)
+def field(file: str, name: str, paths: list[list[str]], form: str, interval: str = "") -> Derived:
+    """Format numbers of the record with a name."""
+    numbers = [_number(file, name, path) for path in paths]
+    return Derived(_percent(form.format(*numbers)), _percent(interval.format(*numbers)))
 
 
-def of_record(record: Mapping[str, Any], paths: list[list[Any]], form: str, interval: str = "") -> Derived:
-    numbers = []
-    for path in paths:
-        value: Any = record
+def _number(file: str, name: str, path: list[str]) -> float:
+    """Return a number of the record with a name; `REPEATED` has records that were measured again."""
+    record = REPEATED.get(name) or next((entry for entry in records(file) if entry.get("name") == name), None)
+    value: Any = record
+    try:
         for key in path:
             value = value[key]
-        numbers.append(value)
-    value, bounds = (text.format(*numbers).replace("%", " %") for text in (form, interval))
-    return Derived(value, bounds)
+    except (KeyError, TypeError):
+        raise ClaimError(f"lab/results/{file}.jsonl: the record {name!r} has no {' / '.join(path)}") from None
+    return value
 
 
-DERIVED: dict[str, Callable[..., Derived]] = {"gain": gain, "learns": learns, "field": field}
+def _percent(text: str) -> str:
+    return text.replace("%", " %")
+
+
+DERIVED: dict[str, Callable[..., Derived]] = {"gain": gain, "share": share, "field": field}
 
 
 def derived(claim: Claim) -> Derived:

@@ -21,7 +21,7 @@ import zipfile
 from pathlib import Path
 
 from capsule_mt.commands.console import HelpFormatter, run
-from lab.claims import LEDGER, ROOT, Claim, ClaimError, Data, derived, of_record, read_claims
+from lab.claims import LEDGER, REPEATED, ROOT, Claim, ClaimError, Data, Derived, derived, read_claims
 
 PYPI = "pypi:"
 
@@ -71,23 +71,21 @@ def fetch(data: Data) -> None:
                     path.write_bytes(archive.read(name))
 
 
-def measure(claim: Claim) -> str:
-    """Run the command; return the value of its result file if it writes one and the claim says how to read it."""
-    words = [sys.executable if word == "python" else os.path.expandvars(word) for word in shlex.split(claim.command)]
-    if unset := [word for word in words if word.startswith("$")]:
-        raise ClaimError(f"{claim.id}: set {', '.join(unset)} to what `{claim.judge}` needs")
-    print(f"$ {claim.command}", flush=True)
+def measure(claim: Claim) -> None:
+    """Run the commands of a claim; keep the records that they write for `derived`."""
+    if claim.command.startswith("git checkout"):
+        raise ClaimError(f"{claim.id}: its program is only in an older commit; run: {claim.command}")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    code = subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
-    if code:
-        raise ClaimError(f"{claim.id}: its command failed with code {code}: {claim.command}")
-    if claim.derive is None:
-        return "see above"
-    if claim.derive["how"] != "field" or "--output" not in words:
-        return derived(claim).value
-    result = json.loads((ROOT / words[words.index("--output") + 1]).read_text(encoding="utf-8"))
-    computed = of_record(result, claim.derive["paths"], claim.derive["form"], claim.derive.get("interval", ""))
-    return f"{computed.value}{f' [{computed.interval}]' if computed.interval else ''}"
+    for command in claim.command.split(" && "):
+        words = [os.path.expandvars(word) for word in shlex.split(command)]
+        if unset := [word for word in words if word.startswith("$")]:
+            raise ClaimError(f"{claim.id}: set {', '.join(unset)}; it is compared with {claim.judge}")
+        print(f"$ {command}", flush=True)
+        words[0] = sys.executable if words[0] == "python" else words[0]
+        if code := subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode:
+            raise ClaimError(f"{claim.id}: exit code {code} of {command}")
+        if "--output" in words and (path := ROOT / words[words.index("--output") + 1]).suffix == ".json":
+            REPEATED[path.stem] = json.loads(path.read_text(encoding="utf-8"))
 
 
 def show(claim: Claim) -> None:
@@ -116,17 +114,19 @@ def main() -> None:
     if arguments.dry_run:
         print(f"$ {claim.command}")
         return
-    recorded = f"{claim.value}{f' [{claim.interval}]' if claim.interval else ''}"
-    if claim.derive is not None and not arguments.measure:
-        computed = derived(claim)
-        repeated = f"{computed.value}{f' [{computed.interval}]' if computed.interval else ''}"
-        print(f"recorded: {recorded}\nfrom the rows of lab/results: {repeated}")
+    print(f"recorded: {shown(claim)}")
+    if claim.derive is None or arguments.measure:
+        for data in claim.data:
+            check_data(data)
+        measure(claim)
+        print(f"recorded: {shown(claim)}")
+    else:
         print(f"To measure it anew: python -m lab.repeat {claim.id} --measure")
-        return
-    for data in claim.data:
-        check_data(data)
-    repeated = measure(claim)
-    print(f"recorded: {recorded}\nrepeated: {repeated}")
+    print(f"repeated: {shown(derived(claim)) if claim.derive else 'see above'}")
+
+
+def shown(claim: Claim | Derived) -> str:
+    return f"{claim.value} [{claim.interval}]" if claim.interval else claim.value
 
 
 if __name__ == "__main__":

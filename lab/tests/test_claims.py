@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from lab import claims as ledger
+from lab import repeat
 from lab.claims import FENCE, LINK, ROOT, ClaimError
 
 CLAIMS = ledger.read_claims()
@@ -113,13 +114,22 @@ def test_the_rows_give_the_claim(claim):
 
 @pytest.mark.parametrize("command", sorted({claim.command for claim in CLAIMS.values()}))
 def test_commands_name_what_exists(command):
-    words = shlex.split(command)
-    if words[:2] == ["python", "-m"]:
-        module = ROOT / words[2].replace(".", "/")
-        assert module.with_suffix(".py").exists() or (module / "__init__.py").exists()
-    else:
-        assert words[0] in ("pytest", "node")
-        assert all((ROOT / word.split("::")[0]).exists() for word in words if "/" in word)
+    parts = [shlex.split(part) for part in command.split(" && ")]
+    commit = parts.pop(0)[-1] if command.startswith("git checkout ") else None
+    for words in parts:
+        files = [word.split("::")[0] for word in words if word.startswith(("tests/", "checkpoints/"))]
+        if words[0] == "python" and words[2] != "pytest":
+            module = words[2].replace(".", "/")
+            files.append(next((f for f in (f"{module}.py", f"{module}/__init__.py") if (ROOT / f).exists()), module))
+        else:
+            assert words[0] in ("python", "capsule-mt")
+        assert commit or all((ROOT / file).exists() for file in files), files
+
+
+def test_commands_of_older_commits_are_run_at_that_of_the_claim():
+    for claim in CLAIMS.values():
+        if claim.command.startswith("git checkout "):
+            assert claim.commit.startswith(claim.command.split()[2])
 
 
 def test_commits_are_ancestors():
@@ -136,10 +146,8 @@ def test_commits_are_ancestors():
 
 
 def test_repository_data_are_as_recorded():
-    from lab.repeat import digest
-
     for data in {data for claim in CLAIMS.values() for data in claim.data if data.address == "in the repository"}:
-        assert digest(data.path) == data.sha256, data.path
+        assert repeat.digest(data.path) == data.sha256, data.path
 
 
 @pytest.mark.parametrize(
@@ -149,7 +157,7 @@ def test_repository_data_are_as_recorded():
         ({"commit": "742c4557"}, "`commit` must be a text that fits"),
         ({"note": "x"}, "missing or unknown: note"),
         ({"sentence": "no value"}, "`sentence`"),
-        ({"id": "unknown.id"}, "must begin with one of"),
+        ({"id": "unknown.id"}, "`id` must be a text"),
         ({"data": [{"path": "x"}]}, "missing or unknown: address, sha256"),
     ],
 )
@@ -170,18 +178,18 @@ def test_light_claims_run_without_torch():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_repeat_prints_both_values(command):
+def test_repeat_prints_both_values(monkeypatch, capsys):
     claim = next(claim for claim in CLAIMS.values() if claim.derive)
-    out = command("lab.repeat", claim.id)
+    monkeypatch.setattr("sys.argv", ["lab.repeat", claim.id])
+    repeat.main()
+    out = capsys.readouterr().out
     assert f"recorded: {claim.value}" in out
-    assert f"from the rows of lab/results: {claim.value}" in out
+    assert f"repeated: {claim.value}" in out
 
 
 def test_repeat_says_which_data_are_missing(tmp_path):
-    from lab.repeat import check_data, digest
-
     missing = ledger.Data("data/nowhere/x.txt", "https://example.org", "0" * 64)
     with pytest.raises(ClaimError, match=re.escape("is missing; put it there from https://example.org")):
-        check_data(missing)
+        repeat.check_data(missing)
     (tmp_path / "a").write_text("a")
-    assert digest("a", tmp_path) == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+    assert repeat.digest("a", tmp_path) == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
