@@ -4,15 +4,14 @@
     python -m lab.claims --check    # say what differs
 
 A line of `lab/claims.jsonl` is a claim. A page prints its value as the text of a link,
-`[+0.04](evidence.md#routing.em)`; the title "interval" or "n" prints that field instead.
+`[+0.04](evidence.md#routing.em)`; a title "interval" or "n" of the link prints that field instead.
 """
 
 import argparse
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,21 +19,18 @@ from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.files.outputs import write_output
 
 ROOT = Path(__file__).resolve().parents[1]
-LEDGER = ROOT / "lab" / "claims.jsonl"
-EVIDENCE = ROOT / "docs" / "evidence.md"
-# the first word of an id, and its heading, in the order of the page
-SUBJECTS = {
-    "models": "Models: the same as the authors' and others' programs",
-    "routing": "Routing: does it help?",
-    "speed": "Speed",
-    "memory": "Memory and size",
+LEDGER, EVIDENCE = ROOT / "lab" / "claims.jsonl", ROOT / "docs" / "evidence.md"
+PAGES = (
+    *("README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs/*.md"),
+    *("capsule_mt/README.md", "web/README.md", "model_cards/*.md", "lab/*.md"),
+)
+SUBJECTS = {  # the first word of an id, and its heading
+    "routing": "Routing",
+    "models": "Models",
     "marks": "Marks of words that are left out or made up",
-    "alarm": "Warnings about sentences",
-    "checks": "Checks by rule",
+    "alarm": "The alarm of a sentence",
+    "speed": "Speed",
     "formats": "Files and typography",
-    "quality": "Quality of translations",
-    "serve": "The server",
-    "web": "In the browser",
 }
 ABOUT = """\
 <!-- `python -m lab.claims` writes this page from lab/claims.jsonl. -->
@@ -44,16 +40,26 @@ ABOUT = """\
 This page lists every measured number of the documentation, and how to repeat it in a clone:
 
 ```bash
-python -m lab.repeat       # list the claims
-python -m lab.repeat {example}
+python -m lab.repeat                # list the claims
+python -m lab.repeat routing.em     # repeat one
 ```
 
 Intervals are 95 % intervals. The SHA-256 of a `.gz` file is that of the unpacked text. The SHA-256 of several files is
 that of the lines that `sha256sum` prints for them, sorted by name.
 """
-# text, where the page is, claim, which field
-LINK = re.compile(r'\[([^\]]*)\]\(([^()\s]*evidence\.(?:md|html))#([^()\s]*)(?: "([^"]*)")?\)')
-FENCE = re.compile(r"(^ *(```+|~~~+).*?^ *\2[ \t]*$)", re.DOTALL | re.MULTILINE)
+PATTERNS = {
+    "id": re.compile(rf"({'|'.join(SUBJECTS)})(\.[a-z0-9-]+)+"),
+    "sentence": re.compile(r"[^{}]*\{value\}[^{}]*"),
+    "interval": re.compile(r"(\S.* to \S.*)?"),
+    "commit": re.compile(r"[0-9a-f]{40}"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d"),
+    "sha256": re.compile(r"[0-9a-f]{64}"),
+}
+TEXT = re.compile(r"\S.*")
+# the text of a link, its page, the claim, and which field the text is
+LINK = re.compile(r'\[[^\]]*\]\(([^()\s]*evidence\.(?:md|html))#([^()\s]*)(?: "([^"]*)")?\)')
+FENCED = re.compile(r"(^ *(?:```|~~~).*?^ *(?:```|~~~)[ \t]*$)", re.DOTALL | re.MULTILINE)
+Z = 1.959964  # of a two-sided interval of 95 %
 
 
 class ClaimError(ValueError):
@@ -63,7 +69,7 @@ class ClaimError(ValueError):
 class Data(NamedTuple):
     """Files that a command reads.
 
-    path: where it reads them in a clone; "*" stands for several.
+    path: where it reads them in a clone; "*" stands for several files.
     address: where they come from: a web address, "pypi:NAME==VERSION#FOLDER IN IT", or "in the repository".
     """
 
@@ -76,7 +82,7 @@ class Claim(NamedTuple):
     """A measured sentence, where `{value}` stands for the value as it is printed.
 
     interval: "LOW to HIGH", of 95 %; "" if there is none.
-    derive: how to compute value, interval and n from `lab/results`; a key of `DERIVED` and its arguments.
+    derive: how to compute value, interval and n from `lab/results`: a key of `DERIVED` as `how`, and its arguments.
     """
 
     id: str
@@ -95,23 +101,11 @@ class Claim(NamedTuple):
     @property
     def measurement(self) -> tuple[Any, ...]:
         """What claims that were measured together share."""
-        return self.judge, self.data, self.command, self.commit, self.processor, self.date
+        return self[self._fields.index("judge") : -1]
 
-    @property
-    def text(self) -> str:
+    def text(self, emphasis: str = "") -> str:
         interval = f" [{self.interval}]" if self.interval else ""
-        return self.sentence.replace("{value}", f"**{self.value}**{interval}")
-
-
-PATTERNS = {
-    "id": re.compile(rf"({'|'.join(SUBJECTS)})(\.[a-z0-9-]+)+"),
-    "sentence": re.compile(r"[^{}]*\{value\}[^{}]*"),
-    "interval": re.compile(r"(\S.* to \S.*)?"),
-    "commit": re.compile(r"[0-9a-f]{40}"),
-    "date": re.compile(r"\d{4}-\d\d-\d\d"),
-    "sha256": re.compile(r"[0-9a-f]{64}"),
-}
-TEXT = re.compile(r"\S.*")
+        return self.sentence.replace("{value}", f"{emphasis}{self.value}{emphasis}{interval}")
 
 
 def read_claims(path: Path = LEDGER) -> dict[str, Claim]:
@@ -123,7 +117,7 @@ def read_claims(path: Path = LEDGER) -> dict[str, Claim]:
             fields = json.loads(line)
         except ValueError as error:
             raise ClaimError(f"{where}: is not JSON: {error}") from None
-        _check(where, fields, Claim._fields[:-1], ("derive",))
+        _check(where, fields, Claim._fields[:-1], ["derive"])
         for data in fields["data"]:
             _check(f"{where}: `data`", data, Data._fields)
         claim = Claim(**fields | {"data": tuple(Data(**data) for data in fields["data"])})
@@ -136,11 +130,11 @@ def read_claims(path: Path = LEDGER) -> dict[str, Claim]:
 
 
 def _check(where: str, fields: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Raise an error unless these are the fields, and their texts fit their pattern."""
+    """Raise an error unless these are the fields, and their texts fit their patterns."""
     names = fields.keys() if isinstance(fields, dict) else set()
     if wrong := (names ^ set(required)) - set(optional):
         raise ClaimError(f"{where}: missing or unknown: {', '.join(sorted(wrong))}; needs {', '.join(required)}")
-    for name in set(required) - {"data"}:
+    for name in sorted(set(required) - {"data"}):
         pattern = PATTERNS.get(name, TEXT)
         if not isinstance(fields[name], str) or not pattern.fullmatch(fields[name]):
             raise ClaimError(f"{where}: `{name}` must be a text that fits {pattern.pattern}, got {fields[name]!r}")
@@ -149,51 +143,43 @@ def _check(where: str, fields: Any, required: Sequence[str], optional: Sequence[
 # What is computed from lab/results
 
 
-Z = 1.959964  # of a two-sided interval of 95 %
-REPEATED: dict[str, dict[str, Any]] = {}  # records by name, measured again
-
-
 class Derived(NamedTuple):
     value: str
     interval: str = ""
-    n: str | None = None
+    n: str = ""
+
+
+REPEATED: dict[str, dict[str, Any]] = {}  # records by name, measured again
 
 
 def records(file: str) -> list[dict[str, Any]]:
-    path = ROOT / "lab" / "results" / f"{file}.jsonl"
-    return [json.loads(line) for line in path.read_bytes().decode().strip("\n").split("\n")]
-
-
-def _bleu(file: str) -> dict[str, dict[int, float]]:
-    """Return the BLEU of the runs of a file: {run: {seed: score}}."""
-    scores: dict[str, dict[int, float]] = {}
-    for record in records(file):
-        if "run" in record and "scores" in record:
-            scores.setdefault(record["run"], {})[record["seed"]] = record["scores"]["bleu"]["score"]
-    return scores
+    text = (ROOT / "lab" / "results" / f"{file}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.strip("\n").split("\n")]
 
 
 def gain(file: str, run: str, baseline: str, arms: list[str], seeds: list[int], spread: str) -> Derived:
-    """Compare two arms of a plan. The interval is by the spread of all its arms: "blocks" or "pooled"."""
+    """Compare the BLEU of two arms of a plan. The interval is by the spread of all its arms, "blocks" or "pooled"."""
     from lab import plan_spread
 
-    scores = _bleu(file)
-    planned = {arm: {seed: scores[arm][seed] for seed in seeds if seed in scores[arm]} for arm in arms}
-    of_arms = {"blocks": plan_spread.blocks, "pooled": plan_spread.pooled}[spread](planned)
+    scores: dict[str, dict[int, float]] = {arm: {} for arm in arms}
+    for record in records(file):
+        if record["run"] in arms and record["seed"] in seeds:
+            scores[record["run"]][record["seed"]] = record["scores"]["bleu"]["score"]
+    of_arms = plan_spread.blocks(scores) if spread == "blocks" else plan_spread.pooled(scores)
     estimate = of_arms and of_arms.difference(run, baseline)
     if not estimate:
         raise ClaimError(f"lab/results/{file}.jsonl: too few seeds of {run} and {baseline}")
     interval = f"{estimate.low:+.2f} to {estimate.high:+.2f}"
-    return Derived(f"{estimate.mean:+.2f}", interval, f"{len(planned[run])} seeds")
+    return Derived(f"{estimate.mean:+.2f}", interval, f"{len(scores[run])} seeds")
 
 
 def share(file: str, names: list[str], right: list[str], total: list[str], form: str) -> Derived:
-    """Add up two counts of the records with these names; the interval of their ratio is Wilson's."""
-    counts = [[_number(file, name, path) for name in names] for path in (right, total)]
-    x, n = (sum(numbers) for numbers in counts)
-    centre, half = x / n + Z**2 / (2 * n), Z * math.sqrt(x / n * (1 - x / n) / n + Z**2 / (4 * n * n))
+    """Add up two numbers of the records with these names; the interval of their ratio is Wilson's."""
+    counted, n = (sum(_number(file, name, path) for name in names) for path in (right, total))
+    ratio = counted / n
+    centre, half = ratio + Z**2 / (2 * n), Z * math.sqrt(ratio * (1 - ratio) / n + Z**2 / (4 * n * n))
     low, high = ((centre + side * half) / (1 + Z**2 / n) for side in (-1, 1))
-    return Derived(_percent(form.format(x, n, x / n)), _percent(f"{low:.0%} to {high:.0%}"))
+    return Derived(_percent(form.format(counted, n, ratio)), _percent(f"{low:.0%} to {high:.0%}"))
 
 
 def field(file: str, name: str, paths: list[list[str]], form: str, interval: str = "") -> Derived:
@@ -203,15 +189,13 @@ def field(file: str, name: str, paths: list[list[str]], form: str, interval: str
 
 
 def _number(file: str, name: str, path: list[str]) -> float:
-    """Return a number of the record with a name; `REPEATED` has records that were measured again."""
-    record = REPEATED.get(name) or next((entry for entry in records(file) if entry.get("name") == name), None)
-    value: Any = record
+    value: Any = REPEATED.get(name) or next((record for record in records(file) if record.get("name") == name), None)
     try:
         for key in path:
             value = value[key]
     except (KeyError, TypeError):
         raise ClaimError(f"lab/results/{file}.jsonl: the record {name!r} has no {' / '.join(path)}") from None
-    return value
+    return float(value) if isinstance(value, float) else int(value)
 
 
 def _percent(text: str) -> str:
@@ -223,23 +207,26 @@ DERIVED: dict[str, Callable[..., Derived]] = {"gain": gain, "share": share, "fie
 
 def derived(claim: Claim) -> Derived:
     """Compute a claim from the rows of `lab/results`."""
-    assert claim.derive is not None
-    arguments = dict(claim.derive)
+    arguments = dict(claim.derive or {})
     return DERIVED[arguments.pop("how")](**arguments)
+
+
+def problems(claims: Mapping[str, Claim]) -> list[str]:
+    """Say which claims differ from what their rows give."""
+    return [
+        f"{claim.id}: the ledger has {claim.value} [{claim.interval}], n = {claim.n}, but lab/results give {result}"
+        for claim in claims.values()
+        if claim.derive
+        and (result := derived(claim)) != Derived(claim.value, claim.interval, claim.n if result.n else "")
+    ]
 
 
 # The page, and the texts of links
 
-FIELDS: dict[str, Callable[[Claim], str]] = {
-    "": lambda claim: claim.value,
-    "interval": lambda claim: claim.interval,
-    "n": lambda claim: claim.n,
-}
-
 
 def evidence(claims: Mapping[str, Claim]) -> str:
     """Return the page: the claims by subject, those that were measured together in one table."""
-    parts = [ABOUT.format(example=next(iter(claims), "CLAIM"))]
+    parts = [ABOUT]
     for subject, heading in SUBJECTS.items():
         together: dict[tuple[Any, ...], list[Claim]] = {}
         for claim in claims.values():
@@ -251,60 +238,40 @@ def evidence(claims: Mapping[str, Claim]) -> str:
 
 
 def _measurement(claims: list[Claim]) -> str:
-    rows = [f'| <a id="{claim.id}"></a>{_cell(claim.text)} | {_cell(claim.n)} |' for claim in claims]
     first = claims[0]
-    data = [f"- data: `{entry.path}` ({entry.address}), SHA-256 `{entry.sha256}`" for entry in first.data]
     return "\n".join([
-        *("| claim | n |", "|---|---|", *rows, ""),
-        f"- compared with, or judged by: {first.judge}",
-        *data,
+        *("| claim | n |", "|---|---|"),
+        *(f'| <a id="{claim.id}"></a>{claim.text("**")} | {claim.n} |' for claim in claims),
+        *("", f"- compared with, or judged by: {first.judge}"),
+        *(f"- data: `{data.path}` ({data.address}), SHA-256 `{data.sha256}`" for data in first.data),
         f"- measured: {first.date}, {first.processor}, commit `{first.commit[:8]}`",
         f"- command: `{first.command}`",
     ])  # fmt: skip
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def pages() -> list[Path]:
-    """Return the pages that may print a claim."""
-    patterns = ("*.md", "docs/*.md", "capsule_mt/README.md", "web/README.md", "lab/*.md", "model_cards/*.md")
-    return sorted({path for pattern in patterns for path in ROOT.glob(pattern)} - {EVIDENCE})
-
-
-def with_texts(text: str, claims: Mapping[str, Claim], where: str) -> str:
-    """Return a page with the texts of its links to claims written anew. Code stays."""
+def with_texts(text: str, claims: Mapping[str, Claim], page: str) -> str:
+    """Return a page with the texts of its links to claims written anew. Fenced code stays."""
 
     def link(match: re.Match[str]) -> str:
-        _, page, id_, name = match.groups()
-        if id_ not in claims:
-            raise ClaimError(f"{where}: links to a claim that lab/claims.jsonl lacks: {id_!r}")
-        if (name or "") not in FIELDS or not (shown := FIELDS[name or ""](claims[id_])):
-            raise ClaimError(f'{where}: the claim {id_!r} has no field {name!r}; a title is "interval" or "n"')
-        title = f' "{name}"' if name else ""
-        return f"[{shown}]({page}#{id_}{title})"
+        target, name, title = match.groups()
+        if name not in claims:
+            raise ClaimError(f"{page}: links to a claim that lab/claims.jsonl lacks: {name!r}")
+        shown = getattr(claims[name], title or "value") if title in (None, "interval", "n") else ""
+        if not shown:
+            raise ClaimError(f'{page}: the claim {name!r} has no {title!r}; a title is "interval" or "n"')
+        quoted = f' "{title}"' if title else ""
+        return f"[{shown}]({target}#{name}{quoted})"
 
-    return "".join(part if is_code else LINK.sub(link, part) for is_code, part in _split_at_code(text))
-
-
-def _split_at_code(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield a page's text and fenced blocks, and which of both a part is."""
-    end = 0
-    for match in FENCE.finditer(text):
-        yield False, text[end : match.start()]
-        yield True, match[0]
-        end = match.end()
-    yield False, text[end:]
+    parts = FENCED.split(text)
+    parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def outputs(claims: Mapping[str, Claim]) -> dict[Path, str]:
     """Return what all pages should be."""
-    write = partial(with_texts, claims=claims)
-    named = {path: path.relative_to(ROOT).as_posix() for path in pages()}
-    return {EVIDENCE: evidence(claims)} | {
-        path: write(path.read_text(encoding="utf-8"), where=name) for path, name in named.items()
-    }
+    paths = sorted({path for pattern in PAGES for path in ROOT.glob(pattern)} - {EVIDENCE})
+    pages = {path: with_texts(path.read_text(encoding="utf-8"), claims, str(path.relative_to(ROOT))) for path in paths}
+    return {EVIDENCE: evidence(claims)} | pages
 
 
 def main() -> int:
@@ -312,25 +279,17 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if something would change")
     arguments = parser.parse_args()
     claims = read_claims()
-    wrong = []
-    for claim in claims.values():
-        if claim.derive is not None and (problem := differs(claim)):
-            wrong.append(problem)
+    wrong = problems(claims)
     for path, text in outputs(claims).items():
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            wrong += [f"{path.relative_to(ROOT)}: differs from the ledger"] if arguments.check else []
-            if not arguments.check:
-                write_output(path, text)
-                print(f"Written to {path}")
-    print("\n".join(wrong))
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if arguments.check:
+            wrong.append(f"{path.relative_to(ROOT)}: differs from the ledger: run python -m lab.claims")
+        else:
+            write_output(path, text)
+            print(f"Written to {path}")
+    print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if wrong else 0
-
-
-def differs(claim: Claim) -> str:
-    """Say how a claim differs from what its rows give; empty if it does not."""
-    computed = derived(claim)
-    recorded = Derived(claim.value, claim.interval, claim.n if computed.n is not None else None)
-    return "" if recorded == computed else f"{claim.id}: the ledger has {recorded}, lab/results give {computed}"
 
 
 if __name__ == "__main__":
