@@ -1,4 +1,4 @@
-// Faults of a translation that rules find without a model, as translation QA tools report them. It follows coverage/checks.py.
+// Faults of a translation that rules find without a model, as translation QA tools report them. It follows capsule_mt/checks.
 
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
@@ -47,7 +47,7 @@ export function checksOf(source, translation, words) {
   return faults.map(([kind, missing, added]) => ({ kind, missing, added }));
 }
 
-/** Return the number of certain faults, for which a sentence is searched again: see coverage/certain.py. */
+/** Return the number of certain faults, for which a sentence is searched again: see checks/certain.py. */
 export function countCertainFaults(source, translation, words) {
   const [compared, otherCompared] = [source, translation].map((text) => text.match(COMPARED)?.join(" "));
   const invented = Number(hasInventedQuotes(source, translation));
@@ -176,7 +176,7 @@ function numberChecks({ missing, added, indices }, texts, words) {
   ];
 }
 
-/** Return the phrases of two adjacent numbers that change places, as in "12 to 30" and "30 a 12": see checks.py. */
+/** Return the phrases of two adjacent numbers that change places, as in "12 to 30" and "30 a 12": see checks/numbers.py. */
 function swapChecks(texts, words, indices) {
   const lengthOf = (text) => text.trim().split(/\s+/).length;
   const matches = texts.map(numberMatches);
@@ -411,7 +411,7 @@ function longestRun(words, targetWords) {
   return words.slice(end - longest, end);
 }
 
-/** Return the first state of the automaton that reads every run of these words, in linear time: see checks.py. */
+/** Return the first state of the automaton that reads every run of these words, in linear time: see checks/repeated_words.py. */
 function suffixAutomaton(words) {
   const start = { next: new Map(), length: 0 };
   let last = start;

@@ -12,7 +12,7 @@ const [LOG_PROB_WEIGHT, MIN_LOG_PROB, NEIGHBOUR_WEIGHT] = [0.4, -8, 0.5];
 const MIN_COPIED_LETTERS = 4; // of a source word that its translation has unchanged; shorter ones may be of both languages
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
-/** Return a function that says whether a translation has a word of its source at least as often: see methods.py. */
+/** Return a function that says whether a translation has a word of its source at least as often: see coverage/piece_coverage.py. */
 function wordLookup(translation, source) {
   const countOf = (text, word) => Array.from(text.matchAll(WORDS)).filter((match) => match[0] === word).length;
   return (word) => !(word.length < MIN_COPIED_LETTERS && /^[A-Za-z]+$/.test(word))

@@ -46,7 +46,7 @@ export class ModelFile {
 
   /**
    * Return a matrix of codes [outputs, inputs] as the streams of its classes, and the largest magnitude of each row; or
-   * null. See models/coded.py of the Python package.
+   * null. See models/entropy_coding.py of the Python package.
    */
   matrix(name, outputs, inputs) {
     if (!(`${name}.stream` in this.header)) return null;

@@ -11,9 +11,10 @@ import time
 import pytest
 
 from capsule_mt.files.sandbox.worker import StoppedError
-from capsule_mt.formats.reading import PLAIN, format_of, parse
+from capsule_mt.formats.reading import PLAIN, Source, parse
+from capsule_mt.formats.registry import format_of
 from capsule_mt.formats.units import FormatError, Translated
-from capsule_mt.formats.worker import Source, Worker
+from capsule_mt.formats.worker import Worker
 from tests.light.formats.files import FILES, content_of, docx
 from tests.light.serve.fakes import until
 

@@ -21,7 +21,7 @@ from capsule_mt.commands import convert
 from capsule_mt.engine.build import SOURCES
 from capsule_mt.engine.library import TIER
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.models.coded import PARTS, decoded
+from capsule_mt.models.entropy_coding import PARTS, decoded
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import SafetensorsFile
