@@ -14,14 +14,6 @@ from lab.claims import FENCED, LINK, ROOT, ClaimError
 
 CLAIMS = ledger.read_claims()
 OUTPUTS = {path.relative_to(ROOT).as_posix(): text for path, text in ledger.outputs(CLAIMS).items()}
-# pages that still have numbers typed by hand; one without must leave this list
-UNCONVERTED = {
-    *("README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "web/README", "docs/backends", "docs/browser"),
-    *("docs/coming-from", "docs/compatibility", "docs/concepts", "docs/coverage", "docs/depth", "docs/distilling"),
-    *("docs/does-it-help", "docs/engine", "docs/evaluating", "docs/files", "docs/models", "docs/multilingual"),
-    *("docs/opus-mt", "docs/paper_index", "docs/quickstart", "docs/scale", "docs/serving", "docs/speed"),
-    *("docs/training", "docs/translating", "docs/troubleshooting"),
-}
 IS_GENERATED = re.compile(r"<!-- .* writes this page")  # the first line of a page that a command writes
 CHECKED = {
     page: (ROOT / page).read_text(encoding="utf-8")
@@ -92,14 +84,7 @@ def test_measured_numbers(text, numbers):
 
 @pytest.mark.parametrize("page", [page for page, text in CHECKED.items() if not IS_GENERATED.match(text)])
 def test_measured_numbers_come_from_the_ledger(page):
-    numbers = measured_numbers(CHECKED[page])
-    if page.removesuffix(".md") in UNCONVERTED and numbers:
-        pytest.skip(f"{page} still has {len(numbers)} numbers typed by hand")
-    assert not numbers, "link them to a claim (lab/claims.jsonl), write a limit as code, or leave them out"
-
-
-def test_no_page_is_called_unconverted_in_vain():
-    assert {page for page in UNCONVERTED if not measured_numbers(CHECKED.get(f"{page}.md", ""))} == set()
+    assert not measured_numbers(CHECKED[page]), "link them to a claim (lab/claims.jsonl), write a limit as code, or leave them out"
 
 
 @pytest.mark.parametrize("page", OUTPUTS)
