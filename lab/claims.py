@@ -30,7 +30,6 @@ SUBJECTS = {  # the first word of an id, and its heading
     "marks": "Marks of words that are left out or made up",
     "alarm": "The alarm of a sentence",
     "speed": "Speed",
-    "formats": "Files and typography",
 }
 ABOUT = """\
 <!-- `python -m lab.claims` writes this page from lab/claims.jsonl. -->
@@ -55,7 +54,6 @@ PATTERNS = {
     "date": re.compile(r"\d{4}-\d\d-\d\d"),
     "sha256": re.compile(r"[0-9a-f]{64}"),
 }
-TEXT = re.compile(r"\S.*")
 # the text of a link, its page, the claim, and which field the text is
 LINK = re.compile(r'\[[^\]]*\]\(([^()\s]*evidence\.(?:md|html))#([^()\s]*)(?: "([^"]*)")?\)')
 FENCED = re.compile(r"(^ *(?:```|~~~).*?^ *(?:```|~~~)[ \t]*$)", re.DOTALL | re.MULTILINE)
@@ -70,7 +68,7 @@ class Data(NamedTuple):
     """Files that a command reads.
 
     path: where it reads them in a clone; "*" stands for several files.
-    address: where they come from: a web address, "pypi:NAME==VERSION#FOLDER IN IT", or "in the repository".
+    address: where they come from: a web address, a command, or "pypi:NAME==VERSION#FOLDER IN IT".
     """
 
     path: str
@@ -135,7 +133,7 @@ def _check(where: str, fields: Any, required: Sequence[str], optional: Sequence[
     if wrong := (names ^ set(required)) - set(optional):
         raise ClaimError(f"{where}: missing or unknown: {', '.join(sorted(wrong))}; needs {', '.join(required)}")
     for name in sorted(set(required) - {"data"}):
-        pattern = PATTERNS.get(name, TEXT)
+        pattern = PATTERNS.get(name, re.compile(r"\S.*"))
         if not isinstance(fields[name], str) or not pattern.fullmatch(fields[name]):
             raise ClaimError(f"{where}: `{name}` must be a text that fits {pattern.pattern}, got {fields[name]!r}")
 
@@ -166,11 +164,10 @@ def gain(file: str, run: str, baseline: str, arms: list[str], seeds: list[int], 
         if record["run"] in arms and record["seed"] in seeds:
             scores[record["run"]][record["seed"]] = record["scores"]["bleu"]["score"]
     of_arms = plan_spread.blocks(scores) if spread == "blocks" else plan_spread.pooled(scores)
-    estimate = of_arms and of_arms.difference(run, baseline)
-    if not estimate:
+    if not (estimate := of_arms and of_arms.difference(run, baseline)):
         raise ClaimError(f"lab/results/{file}.jsonl: too few seeds of {run} and {baseline}")
-    interval = f"{estimate.low:+.2f} to {estimate.high:+.2f}"
-    return Derived(f"{estimate.mean:+.2f}", interval, f"{len(scores[run])} seeds")
+    mean, low, high = (f"{bleu:+.2f}" for bleu in estimate[:3])
+    return Derived(mean, f"{low} to {high}", f"{len(scores[run])} seeds")
 
 
 def share(file: str, names: list[str], right: list[str], total: list[str], form: str) -> Derived:
@@ -179,27 +176,21 @@ def share(file: str, names: list[str], right: list[str], total: list[str], form:
     ratio = counted / n
     centre, half = ratio + Z**2 / (2 * n), Z * math.sqrt(ratio * (1 - ratio) / n + Z**2 / (4 * n * n))
     low, high = ((centre + side * half) / (1 + Z**2 / n) for side in (-1, 1))
-    return Derived(_percent(form.format(counted, n, ratio)), _percent(f"{low:.0%} to {high:.0%}"))
+    return Derived(form.format(counted, n, ratio), f"{low:.0%} to {high:.0%}")
 
 
-def field(file: str, name: str, paths: list[list[str]], form: str, interval: str = "") -> Derived:
-    """Format numbers of the record with a name."""
-    numbers = [_number(file, name, path) for path in paths]
-    return Derived(_percent(form.format(*numbers)), _percent(interval.format(*numbers)))
+def field(file: str, name: str, path: list[str], form: str) -> Derived:
+    """Format a number of the record with a name."""
+    return Derived(form.format(_number(file, name, path)))
 
 
-def _number(file: str, name: str, path: list[str]) -> float:
+def _number(file: str, name: str, path: list[str]) -> Any:
     value: Any = REPEATED.get(name) or next((record for record in records(file) if record.get("name") == name), None)
-    try:
-        for key in path:
-            value = value[key]
-    except (KeyError, TypeError):
-        raise ClaimError(f"lab/results/{file}.jsonl: the record {name!r} has no {' / '.join(path)}") from None
-    return float(value) if isinstance(value, float) else int(value)
-
-
-def _percent(text: str) -> str:
-    return text.replace("%", " %")
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
+            raise ClaimError(f"lab/results/{file}.jsonl: the record {name!r} has no {' / '.join(path)}")
+        value = value[key]
+    return value
 
 
 DERIVED: dict[str, Callable[..., Derived]] = {"gain": gain, "share": share, "field": field}
@@ -208,7 +199,7 @@ DERIVED: dict[str, Callable[..., Derived]] = {"gain": gain, "share": share, "fie
 def derived(claim: Claim) -> Derived:
     """Compute a claim from the rows of `lab/results`."""
     arguments = dict(claim.derive or {})
-    return DERIVED[arguments.pop("how")](**arguments)
+    return Derived(*(text.replace("%", " %") for text in DERIVED[arguments.pop("how")](**arguments)))
 
 
 def problems(claims: Mapping[str, Claim]) -> list[str]:
@@ -262,9 +253,7 @@ def with_texts(text: str, claims: Mapping[str, Claim], page: str) -> str:
         quoted = f' "{title}"' if title else ""
         return f"[{shown}]({target}#{name}{quoted})"
 
-    parts = FENCED.split(text)
-    parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
-    return "".join(parts)
+    return "".join(part if index % 2 else LINK.sub(link, part) for index, part in enumerate(FENCED.split(text)))
 
 
 def outputs(claims: Mapping[str, Claim]) -> dict[Path, str]:

@@ -28,11 +28,9 @@ PYPI = "pypi:"
 def digest(pattern: str, root: Path = ROOT) -> str | None:
     """Return the SHA-256 of a file, or of the `sha256sum` lines of several; None if there are none."""
     paths = sorted(path for path in root.glob(pattern) if path.is_file())
-    sums = {}
-    for path in paths:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-        sums[path.name] = hashlib.sha256(content).hexdigest()
+    texts = {path.name: path.read_bytes() for path in paths}
+    texts |= {name: gzip.decompress(text) for name, text in texts.items() if name.endswith(".gz")}
+    sums = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     if "*" not in pattern:
         return next(iter(sums.values()), None)
     lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
@@ -77,15 +75,15 @@ def measure(claim: Claim) -> None:
         if unset := [word for word in words if word.startswith("$")]:
             raise ClaimError(f"{claim.id}: set {', '.join(unset)}; it is compared with {claim.judge}")
         print(f"$ {command}", flush=True)
-        words[:1] = [sys.executable] if words[0] == "python" else words[:1]
-        if code := subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode:
+        program = [sys.executable] if words[0] == "python" else words[:1]
+        if code := subprocess.run([*program, *words[1:]], cwd=ROOT, env=environment, check=False).returncode:
             raise ClaimError(f"{claim.id}: exit code {code} of {command}")
         if "--output" in words and (path := ROOT / words[words.index("--output") + 1]).suffix == ".json":
             REPEATED[path.stem] = json.loads(path.read_text(encoding="utf-8"))
 
 
 def shown(claim: Claim | Derived) -> str:
-    return f"{claim.value} [{claim.interval}]" if claim.interval else claim.value
+    return f"{claim.value} [{claim.interval}]".removesuffix(" []")
 
 
 def main() -> None:
