@@ -23,6 +23,7 @@ from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer, ZeroGainLayerNorm
+from hf_capsule_mt.modeling.attention_masks import source_mask, target_mask
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.capsule_maps import PerCapsuleLinear
 from hf_capsule_mt.modeling.coverage import PastFutureModel
@@ -55,8 +56,6 @@ from hf_capsule_mt.modeling.transformer import (
     DecoderLayer,
     EncoderLayer,
     SinusoidalPositions,
-    bidirectional_mask,
-    causal_mask,
 )
 from hf_capsule_mt.modeling.warm_start import warm_start
 
@@ -67,8 +66,8 @@ class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
     config: CapsuleMarianConfig
     config_class = CapsuleMarianConfig
     _supports_sdpa = True
-    _supports_flash_attn = False
-    _supports_flex_attn = False
+    _supports_flash_attn = True
+    _supports_flex_attn = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _keys_to_ignore_on_load_missing = [r"final_logits_bias", r"embed_positions\.weight"]
 
@@ -189,7 +188,8 @@ class CapsuleMarianEncoder(TransformerStack):
                     f"`attention_mask` of {type(self).__name__} must be {list(hidden.shape[:2])}, got "
                     f"{list(attention_mask.shape)}"
                 )
-        mask = bidirectional_mask(attention_mask, hidden.shape[1])
+        implementation = "eager" if output_attentions else self.config._attn_implementation
+        mask = source_mask(self.config, attention_mask, hidden, implementation)
         states, attentions, routings = [hidden], [], {}
         for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
             hidden, _ = connection(states)
@@ -261,8 +261,8 @@ class CapsuleMarianDecoder(TransformerStack):
         if self.config.decoder_self == "ssru":
             mask = mask_of_new_tokens(attention_mask, hidden.shape[1])
         else:
-            mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
-        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1])
+            mask = target_mask(self.config, attention_mask, hidden, self_attention_cache, implementation)
+        encoder_mask = source_mask(self.config, encoder_attention_mask, hidden, implementation, encoder_hidden_states)
         states, attentions, cross_attentions, routings = [hidden], [], [], {}
         for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
             hidden, _ = connection(states)
