@@ -22,12 +22,10 @@ from transformers.masking_utils import create_masks_for_generate
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer, ZeroGainLayerNorm
+from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer
 from hf_capsule_mt.modeling.attention_masks import source_mask, target_mask
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
-from hf_capsule_mt.modeling.capsule_maps import PerCapsuleLinear
 from hf_capsule_mt.modeling.coverage import PastFutureModel
-from hf_capsule_mt.modeling.depth_aggregation import DepthAggregation
 from hf_capsule_mt.modeling.encoder_decoder import (
     ALL_TIED_TO_SHARED,
     TIED_TO_SHARED,
@@ -36,10 +34,10 @@ from hf_capsule_mt.modeling.encoder_decoder import (
     Stack,
 )
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
-from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
     build_depth_connections,
     build_layer_aggregation,
+    initialize_part,
 )
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
@@ -49,7 +47,6 @@ from hf_capsule_mt.modeling.outputs import (
     resolve_output_flags,
 )
 from hf_capsule_mt.modeling.past_future_guidance import build_guidance
-from hf_capsule_mt.modeling.router import Router
 from hf_capsule_mt.modeling.sentence_cache import guided_cache
 from hf_capsule_mt.modeling.ssru import mask_of_new_tokens
 from hf_capsule_mt.modeling.transformer import (
@@ -78,15 +75,8 @@ class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
             init.copy_(module.weight, module.create_weight())
         elif isinstance(module, CapsuleMarianMTModel):
             init.zeros_(module.final_logits_bias)
-        elif isinstance(module, nn.Linear) and (std := get_initial_std(module)) is not None:
-            init.normal_(module.weight, std=std)
-        elif isinstance(module, PerCapsuleLinear):
-            std = get_initial_std(module)
-            module.reset_parameters(self.config.init_std if std is None else std)
-        elif isinstance(module, DepthAggregation):
-            module.reset_parameters(self.config.init_std)
-        elif isinstance(module, (Router, ZeroGainLayerNorm)):
-            module.reset_parameters()
+        else:
+            initialize_part(module, self.config.init_std)
 
     def get_position_embeddings(self) -> Any:
         """Return the positions of an encoder or a decoder; of a model, those of both."""
