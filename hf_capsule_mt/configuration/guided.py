@@ -6,7 +6,7 @@ from hf_capsule_mt.configuration.common import (
     MAX_CAPSULES,
     MAX_ITERATIONS,
     MAX_UNITS,
-    CapsuleConfig,
+    CapsulePreTrainedConfig,
     check_not_negative,
     check_range,
 )
@@ -14,7 +14,7 @@ from hf_capsule_mt.configuration.common import (
 GuidedRoutingMethod = Literal["none", "guided", "classifier", "attention"]
 
 
-class GuidedConfig(CapsuleConfig):
+class GuidedConfig(CapsulePreTrainedConfig):
     r"""
     Base of the configurations of models that assign source words to PAST (translated) and FUTURE (untranslated).
 

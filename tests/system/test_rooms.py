@@ -50,6 +50,7 @@ HEAVY = {
     "data": {"capsule_mt.files"},
     "evaluation": {"capsule_mt.coverage.calibration", "capsule_mt.files"},
     "modeling": {"routing", "configuration"},
+    "adapters": {"configuration", "modeling"},
     "loading": {"modeling", "capsule_mt.engine", "capsule_mt.models", "capsule_mt.catalog.entries"},
     "decoding": {
         *("data.separate_tokenizer", "loading", "modeling"),
@@ -60,7 +61,7 @@ HEAVY = {
     "analysis": {"modeling", "capsule_mt.files"},
     "hub": {"loading", "modeling", "capsule_mt.text"},
     "quickstart": {"decoding", "training", "evaluation", "capsule_mt.coverage.problems"},
-    "__init__": {"configuration", "modeling", "decoding", "capsule_mt.__init__", "capsule_mt.commands"},
+    "__init__": {"adapters", "configuration", "modeling", "decoding", "capsule_mt.__init__", "capsule_mt.commands"},
     "extras": set(),
 }
 
