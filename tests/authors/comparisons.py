@@ -5,6 +5,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from hf_capsule_mt.routing import (
 )
 
 FOLDER = Path(__file__).parent
+PAGE = FOLDER.parents[1] / "docs/papers.md"
+SECTION = re.compile(r"(?<=<!-- authors -->\n\n).*?(?=\n\n<!-- end of authors -->)", re.DOTALL)
 Tensors = dict[str, torch.Tensor]
 
 
@@ -326,6 +329,11 @@ def table() -> str:
         "a step of that code replaced."
     )
     return "\n".join([*(f"| {row} |" for row in rows), "", count])
+
+
+def page_with_table() -> str:
+    """Return the page of the papers with today's table."""
+    return SECTION.sub(lambda _: table(), PAGE.read_text(encoding="utf-8"))
 
 
 def code_of(comparison: Comparison, record: dict[str, Any]) -> str:

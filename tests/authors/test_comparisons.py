@@ -1,9 +1,23 @@
 """Each of our operators computes what other people's code computes, and has the same gradients."""
 
+import re
+
 import pytest
 import torch
 
-from tests.authors.comparisons import LIMIT, OPERATORS, Comparison, differences, guided, held, load, simple, table
+from tests.authors.comparisons import (
+    LIMIT,
+    OPERATORS,
+    PAGE,
+    Comparison,
+    differences,
+    guided,
+    held,
+    load,
+    page_with_table,
+    simple,
+    table,
+)
 
 COMPARISONS = [comparison for operator in OPERATORS for comparison in operator.comparisons]
 
@@ -47,3 +61,10 @@ def test_nine_of_ten_operators_are_held_to_code_by_others():
     assert len(OPERATORS) == 10
     assert sum(map(held, OPERATORS)) == 9
     assert "9 of 10 operators held to code by others" in table()
+
+
+def test_the_page_has_the_table():
+    """Apart from the differences, which are others on another processor. After a change: python -m tests.authors."""
+    pages = PAGE.read_text(encoding="utf-8"), page_with_table()
+    written, computed = (re.sub(r"\| \d+e-\d+, \d+e-\d+ \|", "", page) for page in pages)
+    assert written == computed
