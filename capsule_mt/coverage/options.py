@@ -17,7 +17,7 @@ class CoverageOptions:
             "deletion".
         marks: the words that "verified" marks: only those "sure" to be left out, the "likely" ones (the default), or
             "all" that may be. `Translator.precision` is the share of marks that a reader, a language model, confirmed,
-            if one checked them. Other methods have one set of unverified marks, and ignore this option with a warning.
+            if one checked them. Other methods mark the same words for each, with a warning.
             By default, a given translation has marks only in sentences that raise the alarm, unless `method` is named:
             most other marks of free translations are wrong. So have the model's own ones, if a reader found fewer
             than half of its marks right.
