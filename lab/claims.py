@@ -56,7 +56,7 @@ PATTERNS = {
 }
 # the text of a link, its page, the claim, and which field the text is
 LINK = re.compile(r'\[[^\]]*\]\(([^()\s]*evidence\.(?:md|html))#([^()\s]*)(?: "([^"]*)")?\)')
-FENCED = re.compile(r"(^ *(?:```|~~~).*?^ *(?:```|~~~)[ \t]*$)", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"(^ *```.*?^ *```[ \t]*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 Z = 1.959964  # of a two-sided interval of 95 %
 
 
@@ -65,11 +65,7 @@ class ClaimError(ValueError):
 
 
 class Data(NamedTuple):
-    """Files that a command reads.
-
-    path: where it reads them in a clone; "*" stands for several files.
-    address: where they come from: a web address, a command, or "pypi:NAME==VERSION#FOLDER IN IT".
-    """
+    """Files, several with "*", that a command reads. An address can be "pypi:NAME==VERSION#FOLDER IN IT"."""
 
     path: str
     address: str
@@ -98,8 +94,7 @@ class Claim(NamedTuple):
 
     @property
     def measurement(self) -> tuple[Any, ...]:
-        """What claims that were measured together share."""
-        return self[self._fields.index("judge") : -1]
+        return self[self._fields.index("judge") : -1]  # what claims that were measured together share
 
     def text(self, emphasis: str = "") -> str:
         interval = f" [{self.interval}]" if self.interval else ""
@@ -241,7 +236,7 @@ def _measurement(claims: list[Claim]) -> str:
 
 
 def with_texts(text: str, claims: Mapping[str, Claim], page: str) -> str:
-    """Return a page with the texts of its links to claims written anew. Fenced code stays."""
+    """Return a page with the texts of its links to claims written anew. Code stays."""
 
     def link(match: re.Match[str]) -> str:
         target, name, title = match.groups()
@@ -253,7 +248,7 @@ def with_texts(text: str, claims: Mapping[str, Claim], page: str) -> str:
         quoted = f' "{title}"' if title else ""
         return f"[{shown}]({target}#{name}{quoted})"
 
-    return "".join(part if index % 2 else LINK.sub(link, part) for index, part in enumerate(FENCED.split(text)))
+    return "".join(part if index % 2 else LINK.sub(link, part) for index, part in enumerate(CODE.split(text)))
 
 
 def outputs(claims: Mapping[str, Claim]) -> dict[Path, str]:

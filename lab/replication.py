@@ -30,9 +30,8 @@ from lab.over_seeds import p_over_seeds, shown_p
 from lab.paper_tables import PLANNED, RUNS
 from lab.plan_spread import Scores, Spread, blocks, pooled
 from lab.records import Records, Runs
-from lab.reproduce import Reproduction
+from lab.reproduce import Reproduction, add_subset_options, add_training_options, changes_on, check_subset
 from lab.tables import provenance
-from lab.training_options import add_subset_options, add_training_options, changes_on, check_subset
 
 
 @dataclass(frozen=True)
