@@ -310,9 +310,19 @@ def children_of(process):
     return pids
 
 
+def command_of(pid):
+    """Return the arguments of a process, or nothing if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
 def stopped_child_of(server):
-    """Stop the process that reads a model, as if it took forever, and return it."""
-    until(lambda: children_of(server))
+    """Stop the process that reads a model, as if it took forever, and return it.
+
+    Once it runs its own program: before, the server waits for it in a system call.
+    """
+    until(lambda: any(command_of(child) not in (b"", command_of(server.pid)) for child in children_of(server)))
     (child,) = children_of(server)
     os.kill(child, signal.SIGSTOP)
     return child
