@@ -105,7 +105,7 @@ def _generation(checkpoint: MarianCheckpoint) -> dict[str, Any]:
 
 
 def _tokenizer_config(checkpoint: MarianCheckpoint, languages: tuple[str, str] | None) -> dict[str, Any]:
-    config = dict(checkpoint.tokenizer_config)
+    config: dict[str, Any] = dict(checkpoint.tokenizer_config)
     if config["tokenizer_class"] == "SeparateVocabulariesTokenizer":
         config |= TWO_VOCABULARIES
     return config if languages is None else config | dict(zip(("source_lang", "target_lang"), languages, strict=True))
