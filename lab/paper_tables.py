@@ -69,7 +69,7 @@ FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
 WIDENED = {"encoder_ffn_dim": 2560, "decoder_ffn_dim": 2560}
 # of lab/as_printed.md: what stands in the place of the top layer's output, and the rates that each arm chooses from
 AS_PRINTED = {
-    f"{method}_{placement}": Run(method, {"layer_aggregation_residual": placement == "adds"}, init_from="plain")
+    f"{method}_{placement}": Run(method, {"layer_aggregation_placement": placement}, init_from="plain")
     for method in ("linear", "dynamic_routing", "em_routing")
     for placement in ("replaces", "adds")
 } | {
@@ -168,7 +168,7 @@ RUNS: dict[str, Run] = {
     "rnmt": Run("rnmt"),
     "rnmt_gdr": Run("rnmt_gdr"),
     # experiments for rows without a gain
-    "em_routing_no_residual": Run("em_routing", {"layer_aggregation_residual": False}),
+    "em_routing_no_residual": Run("em_routing", {"layer_aggregation_placement": "replaces"}),
     "em_routing_warm": Run("em_routing", init_from="plain"),
     "dynamic_routing_warm": Run("dynamic_routing", init_from="plain"),
     "plain_warm": Run("plain", init_from="plain"),
@@ -197,7 +197,7 @@ RUNS: dict[str, Run] = {
     ),
     # sums over depth, the successors of routing the layers: lab/depth.py
     "dense": Run("plain", {"layer_aggregation": "dense"}),
-    "depth_attention": Run("plain", {"layer_aggregation": "depth_attention", "layer_aggregation_residual": True}),
+    "depth_attention": Run("plain", {"layer_aggregation": "depth_attention", "layer_aggregation_placement": "adds"}),
     "mudd": Run("plain", {"layer_aggregation": "mudd"}),
     "grn": Run("plain", {"layer_aggregation": "grn"}),
     "dense_everywhere": Run("plain", {"layer_aggregation": "dense", "depth_connections": True}),

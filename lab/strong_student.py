@@ -50,13 +50,15 @@ class Arm:
     frozen: bool = False
 
 
-_EM = {"layer_aggregation": "em_routing", "layer_aggregation_residual": True}
+_EM = {"layer_aggregation": "em_routing", "layer_aggregation_placement": "adds"}
 # of a seed, the longest first
 ARMS = {
     "em": Arm("EM routing of layers", _EM),
     "em_frozen": Arm("EM routing of layers, student frozen", _EM, frozen=True),
     "guided_frozen": Arm("Guided routing, student frozen", {"guided_routing": "guided"}, frozen=True),
-    "linear": Arm("Linear combination of layers", {"layer_aggregation": "linear", "layer_aggregation_residual": True}),
+    "linear": Arm(
+        "Linear combination of layers", {"layer_aggregation": "linear", "layer_aggregation_placement": "adds"}
+    ),
     "plain": Arm("The student, trained further"),
 }
 # what the plan compares, by what it asks

@@ -323,14 +323,24 @@ class _Marian:
 
     def _combine(self, writer: ModuleWriter, name: str, sources: list[int]) -> int:
         """Combine the outputs of layers (Dou et al. 2019, and successors)."""
-        has_residual, is_sum = self.settings.flag("layer_aggregation_residual", False), self._method in DEPTH_SUMS
+        adds, is_sum = self._adds(), self._method in DEPTH_SUMS
         combine = DEPTH_SUMS[self._method] if is_sum else LAYER_AGGREGATIONS[self._method]
         combined = combine(self, writer, name, writer.concatenate(*sources), len(sources))
-        if has_residual or not is_sum:
+        if adds or not is_sum:
             writer.normalise(combined, -1, f"{name}.layer_norm")
-        if has_residual:
+        if adds:
             writer.run("ADD", combined, addend=sources[-1])
         return combined
+
+    def _adds(self) -> bool:
+        """Return whether an aggregation is added to the top layer's output, and does not replace it."""
+        placement, old_name = "layer_aggregation_placement", "layer_aggregation_residual"
+        residual = self.settings.flag(old_name, False)
+        adds = self.settings.choice(placement, "adds" if residual else "replaces", ("replaces", "adds")) == "adds"
+        if self.settings[old_name] is not None and residual != adds:
+            other = f"`{placement}` {self.settings[placement]!r}"
+            raise CheckpointError(f"{self.settings.origin}: `{old_name}` {residual} contradicts {other}")
+        return adds
 
     def _sum_densely(self, writer: ModuleWriter, name: str, joined: int, count: int) -> int:
         return self._sum(writer, joined, count, offsets=self.parts.vector(f"{name}.weights", count))

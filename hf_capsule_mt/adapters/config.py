@@ -85,7 +85,7 @@ class CapsuleConfig(PeftConfig):
             dropout=self.dropout,
             init_std=self.init_std,
             layer_aggregation=self.method,  # type: ignore[arg-type] # checked there
-            layer_aggregation_residual=self.placement == "adds",
+            layer_aggregation_placement=self.placement or "replaces",
             depth_connections=self.where == "every",
             layer_aggregation_num_capsules=self.num_capsules,
             layer_aggregation_num_iterations=self.num_iterations,

@@ -1,6 +1,7 @@
 """Configuration of Capsule Marian: Marian's fields, and one group of fields for each of its four seams."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -80,9 +81,10 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         layer_aggregation_vote_input (`str`, defaults to `"all"`):
             Input of an input capsule's votes and activation: `"all"` input capsules, which gives the papers' parameter
             counts, or its `"own"`, which is their equation 7 taken literally.
-        layer_aggregation_residual (`bool`, defaults to `False`):
-            Add the aggregation to the top layer's output, with a gain that starts at zero, rather than replace it:
-            training starts at the function of the model without aggregation.
+        layer_aggregation_placement (`str`, defaults to `"replaces"`):
+            Whether the aggregation `"replaces"` the top layer's output, as the papers print it, or `"adds"` to it,
+            with a gain that starts at zero: training starts at the function of the model without aggregation. Its
+            name was `layer_aggregation_residual`, false or true, which is still read.
         layer_aggregation_normalize_total_input (`bool`, defaults to `True`):
             For `"dynamic_routing"`: divide an output capsule's total input by its total weight. `False` is the paper's
             equation 6, with which no routing happens at 512 capsules.
@@ -181,7 +183,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     layer_aggregation_num_iterations: int = 3
     layer_aggregation_capsule_input: Literal["all", "own"] = "all"
     layer_aggregation_vote_input: Literal["all", "own"] = "all"
-    layer_aggregation_residual: bool = False
+    layer_aggregation_placement: Literal["replaces", "adds"] = "replaces"
     layer_aggregation_normalize_total_input: bool = True
     layer_aggregation_init_std: float | int | None = None
 
@@ -208,6 +210,28 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         if self.head_aggregation_layers is not None:
             self.head_aggregation_layers = list(self.head_aggregation_layers)
         super().__post_init__(**kwargs)
+
+    @staticmethod
+    def current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn `layer_aggregation_residual` into `layer_aggregation_placement`; refuse two that contradict each other."""
+        current = dict(settings)
+        residual = current.pop("layer_aggregation_residual", None)
+        if residual is None:
+            return current
+        if not isinstance(residual, bool):
+            raise ValueError(f"`layer_aggregation_residual` must be True or False, got {residual!r}")
+        placement = current.setdefault("layer_aggregation_placement", "adds" if residual else "replaces")
+        if residual != (placement == "adds"):
+            raise ValueError(
+                f"`layer_aggregation_residual` {residual}, the old name, contradicts `layer_aggregation_placement` "
+                f"{placement!r}"
+            )
+        return current
+
+    @property
+    def layer_aggregation_residual(self) -> bool:
+        """The old name of `layer_aggregation_placement`, to be read alone."""
+        return self.layer_aggregation_placement == "adds"
 
     @property
     def aggregates_encoder_layers(self) -> bool:
