@@ -213,7 +213,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     @staticmethod
     def current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Turn `layer_aggregation_residual` into `layer_aggregation_placement`; refuse two that contradict each other."""
+        """Turn `layer_aggregation_residual` into `layer_aggregation_placement`; refuse two that contradict."""
         current = dict(settings)
         residual = current.pop("layer_aggregation_residual", None)
         if residual is None:
