@@ -35,6 +35,22 @@ MARIAN: dict[str, Mix] = {
         "layer_aggregation_vote_input": "own",
         "layer_aggregation_num_capsules": 4,
     },
+    "linear_from_top": {
+        "layer_aggregation": "linear",
+        "layer_aggregation_start": "top",
+        "layer_aggregation_update_scale": 0.1,
+    },
+    "combination_from_layers": {
+        "layer_aggregation": "dynamic_combination",
+        "layer_aggregation_start": "layers",
+        "layer_aggregation_update_scale": 0.25,
+    },
+    "em_from_top": {
+        "layer_aggregation": "em_routing",
+        "layer_aggregation_start": "top",
+        "layer_aggregation_update_scale": 0.1,
+        "layer_aggregation_vote_input": "own",
+    },
     "dense": {"layer_aggregation": "dense"},
     "dense_connections": {"layer_aggregation": "dense", "depth_connections": True},
     "depth_attention": {"layer_aggregation": "depth_attention", "layer_aggregation_side": "encoder"},

@@ -35,6 +35,9 @@ LayerAggregationMethod = Literal[
 ]
 HeadAggregationMethod = Literal["concat", "simple_routing", "em_routing"]
 
+# those that map whole layers; the sums of the others start at the top layer or at the layers' mean
+METHODS_WITH_MAPS = ("linear", "dynamic_combination", "dynamic_routing", "em_routing")
+
 # what `depth_connections` may put before every layer
 CONNECTING_METHODS = ("dense", "depth_attention")
 
@@ -85,6 +88,14 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             Whether the aggregation `"replaces"` the top layer's output, as the papers print it, or `"adds"` to it,
             with a gain that starts at zero: training starts at the function of the model without aggregation. Its
             name was `layer_aggregation_residual`, false or true, which is still read.
+        layer_aggregation_start (`str`, defaults to `"random"`):
+            Where the maps of `"linear"`, of `"dynamic_combination"` and of routed layers start: at `"random"` weights,
+            or so that the combination is of the `"layers"` themselves (their mean, or a routing of one capsule for
+            each) or of the `"top"` one alone, which a plain model's result is. Noise is added to both. If the
+            aggregation replaces that layer and there is no trained model to start from, it learns with one of
+            these and a `layer_aggregation_update_scale` of 0.1.
+        layer_aggregation_update_scale (`float`, defaults to 1.0):
+            How fast these maps move in training, beside all other weights: their parameters are stored divided by it.
         layer_aggregation_normalize_total_input (`bool`, defaults to `True`):
             For `"dynamic_routing"`: divide an output capsule's total input by its total weight. `False` is the paper's
             equation 6, with which no routing happens at 512 capsules.
@@ -184,6 +195,8 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     layer_aggregation_capsule_input: Literal["all", "own"] = "all"
     layer_aggregation_vote_input: Literal["all", "own"] = "all"
     layer_aggregation_placement: Literal["replaces", "adds"] = "replaces"
+    layer_aggregation_start: Literal["random", "layers", "top"] = "random"
+    layer_aggregation_update_scale: float | int = 1.0
     layer_aggregation_normalize_total_input: bool = True
     layer_aggregation_init_std: float | int | None = None
 
@@ -293,6 +306,26 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
                     f'`layer_aggregation` "{self.layer_aggregation}" with `layer_aggregation_side` '
                     f'"{self.layer_aggregation_side}" needs layers to aggregate, but `{layers}` is 0'
                 )
+
+    def validate_layer_aggregation_start(self) -> None:
+        if not 0 < self.layer_aggregation_update_scale < math.inf:
+            raise ValueError(
+                "`layer_aggregation_update_scale` must be positive and finite, got "
+                f"{self.layer_aggregation_update_scale}"
+            )
+        for name, default in (("layer_aggregation_start", "random"), ("layer_aggregation_update_scale", 1.0)):
+            value = getattr(self, name)
+            if value != default and self.layer_aggregation not in METHODS_WITH_MAPS:
+                raise ValueError(
+                    f"`{name}` {value!r} needs `layer_aggregation` {' or '.join(METHODS_WITH_MAPS)}, got "
+                    f"{self.layer_aggregation!r}, which has no maps that start elsewhere"
+                )
+        is_routed = self.layer_aggregation.endswith("routing")
+        if is_routed and self.layer_aggregation_start == "top" and self.layer_aggregation_capsule_input == "own":
+            raise ValueError(
+                '`layer_aggregation_start` "top" needs `layer_aggregation_capsule_input` "all": with "own", a capsule '
+                "does not read the top layer"
+            )
 
     def validate_depth_connections(self) -> None:
         if self.depth_connections and self.layer_aggregation not in CONNECTING_METHODS:

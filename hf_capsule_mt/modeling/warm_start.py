@@ -62,6 +62,12 @@ def warm_start(
     values |= {key: value for key, value in settings.items() if key in config_fields}
     values["attn_implementation"] = source.config._attn_implementation
     config = CapsuleMarianConfig(**values)
+    scale, old_scale = (getattr(c, "layer_aggregation_update_scale", 1.0) for c in (config, source.config))
+    if getattr(source.config, "layer_aggregation", "none") != "none" and scale != old_scale:
+        raise ValueError(
+            f"`layer_aggregation_update_scale` {scale} differs from the model's {old_scale}, by which the weights of "
+            "its layer aggregation are divided"
+        )
     config.architectures = [model_class.__name__]
     model = model_class(config).to(source.dtype)
     model.generation_config = copy.deepcopy(source.generation_config)

@@ -71,6 +71,7 @@ class EncoderVariance:
                     f"{prefix}: the encoder has collapsed: `{prefix}_encoder_variance_share` is {share:.2g}, below "
                     f"{MIN_SHARE}, so all tokens of a sentence have nearly the same vector. A layer aggregation that "
                     "replaces the top layer does this if it is trained from scratch: start from a trained plain model "
-                    "(`init_from`), or let it add (`layer_aggregation_placement: adds`)."
+                    "(`init_from`), let it add (`layer_aggregation_placement: adds`), or set "
+                    "`layer_aggregation_start: top` and `layer_aggregation_update_scale: 0.1`."
                 )
         return {f"{prefix}_encoder_variance_share": share}

@@ -97,6 +97,23 @@ def test_marian_can_be_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            {"layer_aggregation": "grn", "layer_aggregation_start": "top"},
+            "`layer_aggregation_start` 'top' needs `layer_aggregation` linear or .* or em_routing, got 'grn'",
+        ),
+        (
+            {"layer_aggregation_update_scale": 0.1},
+            "`layer_aggregation_update_scale` 0.1 needs `layer_aggregation` linear or .*, got 'none'",
+        ),
+        ({"layer_aggregation_update_scale": 0}, "`layer_aggregation_update_scale` must be positive and finite, got 0"),
+        (
+            {
+                "layer_aggregation": "em_routing",
+                "layer_aggregation_start": "top",
+                "layer_aggregation_capsule_input": "own",
+            },
+            '`layer_aggregation_start` "top" needs `layer_aggregation_capsule_input` "all"',
+        ),
         ({"layer_aggregation_placement": "beside"}, r"'layer_aggregation_placement' expected one of .*adds"),
         ({"layer_aggregation": "em"}, r"'layer_aggregation' expected one of .*'em_routing'.* got em"),
         ({"layer_aggregation_num_capsules": 7}, r"`layer_aggregation_num_capsules` \(7\) .* `d_model` \(1024\)"),
