@@ -39,6 +39,17 @@ def test_every_recipe(name, recipes, tmp_path):
         assert recipe.paper
 
 
+def test_layer_aggregation_as_printed_replaces_the_top_layer_of_a_trained_model(recipes):
+    rows = [name for name in recipes if name.startswith("layer_aggregation/") or name.endswith("_as_printed")]
+    assert len(rows) > len(SMALL) * 4
+    for name in rows:
+        recipe = recipes[name]
+        assert recipe.model["layer_aggregation_placement"] == "replaces", name
+        (plain,) = (base for base in recipes.values() if base.output_dir == recipe.init_from)
+        assert "layer_aggregation" not in plain.model
+        assert plain.data == recipe.data, name
+
+
 def test_an_unknown_name():
     with pytest.raises(
         ValueError, match=r"no recipe is called 'embedded/em_ruting'; did you mean `embedded/em_routing`"
