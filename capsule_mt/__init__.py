@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 __version__ = "0.4.1"
 
 if TYPE_CHECKING:
+    from capsule_mt.checks.results import Check
     from capsule_mt.coverage.options import CoverageOptions
-    from capsule_mt.coverage.results import Adequacy, Check, Coverage, SentenceCoverage, TargetWord, Word
+    from capsule_mt.coverage.results import Adequacy, Coverage, SentenceCoverage, TargetWord, Word
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.formats.reading import translate_file
     from capsule_mt.models.weights import CheckpointError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Adequacy": "coverage.results",
     "CheckpointError": "models.weights",
-    "Check": "coverage.results",
+    "Check": "checks.results",
     "Coverage": "coverage.results",
     "CoverageOptions": "coverage.options",
     "PivotTranslator": "translate.pivot",

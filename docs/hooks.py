@@ -11,10 +11,11 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "README.md": "index.md",
+    "capsule_mt/README.md": "translator.md",
     "lab/REPORT.md": "report.md",
-    "lab/README.md": "lab.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
 }
 # a relative link of Markdown: what leads to its target, the target, its anchor
 LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)#\s]+)([^)]*\))")

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from capsule_mt import Translator
-from capsule_mt.calibration.calibrating import own_translations
-from capsule_mt.calibration.verifying import scores_with_losses
 from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.coverage.calibration.calibrating import own_translations
+from capsule_mt.coverage.calibration.verifying import scores_with_losses
 from capsule_mt.files.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table

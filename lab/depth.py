@@ -4,11 +4,11 @@
     python -m lab.depth top --data-dir data/multi30k-en-de --budget 600
     for i in $(seq 14); do python -m lab.depth top --data-dir data/multi30k-en-de --budget 10 & done; wait
 
-One task is one set of data, sizes and seeds, and one method is a run of lab/paper_tables.py, with one record for each
-seed in lab/results/depth_TASK.jsonl. To add a method, add its run there and its line to the task here. Tasks were
+One task is one set of data, sizes and seeds, and one method is a run of runs.yaml, with one record for each seed in
+lab/results/depth_TASK.jsonl. To add a method, add its run there and its line to the task in plans.yaml. Tasks were
 committed before any of their rows was scored. A training that the budget stops resumes in the next call, and the same
 call in further processes shares the work: the last line is for one GPU, where `nvidia-cuda-mps-control -d` lets small
-trainings run at once. `python -m lab.report` then writes docs/depth.md.
+trainings run at once. `python -m lab.report` then writes the report.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from typing import Any
 from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import effect, estimated
+from lab.effects import estimated
 from lab.over_seeds import holm, shown_p
-from lab.paper_tables import RUNS
-from lab.plan_spread import Estimate, Scores, Spread, blocks
+from lab.paper_tables import PLANNED, RUNS
+from lab.plan_spread import Estimate, Scores, blocks
 from lab.records import Records, Runs
-from lab.reproduce import Reproduction
-from lab.training_options import add_subset_options, add_training_options, changes_on, check_subset
+from lab.reproduce import Reproduction, add_subset_options, add_training_options, changes_on, check_subset
+from lab.tables import provenance
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Task:
 
     title: str
     setting: str
-    seeds: tuple[int, ...]
+    seeds: list[int]
     methods: dict[str, str]
-    contrasts: tuple[tuple[str, str], ...]
+    contrasts: list[list[str]]
     changes: dict[str, str]
     failed: float
 
@@ -54,78 +54,7 @@ class Task:
         return next(iter(self.methods))
 
 
-_THIN = {
-    "model.d_model": "128",
-    "model.encoder_ffn_dim": "512",
-    "model.decoder_ffn_dim": "512",
-    "model.encoder_layers": "6",
-    "training.num_train_epochs": "3",
-    "training.eval_strategy": '"no"',
-    "training.bf16": "true",
-    "training.save_steps": "231",
-}
-_DEEP = {
-    "model.d_model": "64",
-    "model.encoder_ffn_dim": "256",
-    "model.decoder_ffn_dim": "256",
-    "model.encoder_layers": "18",
-    "training.eval_strategy": '"no"',
-}
-# Each task tests contrasts of two methods, paired by seed: a seed gives all methods the same batches.
-TASKS = {
-    # EM routing adds 2,215,168 parameters, depth attention at the same place 1,024: does routing do more? And do
-    # sums before every layer do more than one after the last? A half-width above 0.25 BLEU is stated beside the table.
-    "top": Task(
-        title="Multi30k, 6 + 3 layers of width 128, three epochs",
-        setting="multi30k",
-        seeds=(1, 2, 3, 4),
-        methods={
-            "plain": "the top layer alone",
-            "em_routing": "EM routing (Dou et al. 2019), with a residual",
-            "linear": "linear combination (Dou et al. 2019), with a residual",
-            "depth_attention": "depth attention, with a residual",
-            "dense": "dense sum",
-            "mudd": "MUDD",
-            "grn": "GRN",
-            "depth_attention_everywhere": "depth attention before every layer",
-            "dense_everywhere": "dense sum before every layer",
-        },
-        contrasts=(
-            ("em_routing", "depth_attention"),
-            ("em_routing", "plain"),
-            ("depth_attention", "plain"),
-            ("dense", "plain"),
-            ("mudd", "plain"),
-            ("grn", "plain"),
-            ("linear", "plain"),
-            ("depth_attention_everywhere", "depth_attention"),
-            ("dense_everywhere", "dense"),
-        ),
-        changes=_THIN,
-        failed=5.0,
-    ),
-    # With 18 thin encoder layers a post-norm model may not learn at all. Gradients reach low layers through sums.
-    "deep": Task(
-        title="embedded corpus, 18 + 3 layers of width 64, 2.5 epochs",
-        setting="embedded",
-        seeds=(1, 2, 3),
-        methods={
-            "plain": "the top layer alone",
-            "dense_everywhere": "dense sum before every layer",
-            "depth_attention_everywhere": "depth attention before every layer",
-            "depth_attention": "depth attention, with a residual",
-            "em_routing": "EM routing (Dou et al. 2019), with a residual",
-            "dense": "dense sum",
-        },
-        contrasts=(
-            ("dense_everywhere", "plain"),
-            ("depth_attention_everywhere", "plain"),
-            ("em_routing", "depth_attention"),
-        ),
-        changes=_DEEP,
-        failed=20.0,
-    ),
-}
+TASKS = {name: Task(**fields) for name, fields in PLANNED["tasks"].items()}
 
 
 def file_of(task: str) -> str:
@@ -148,87 +77,55 @@ def contrasts(task: Task, scores: Scores) -> dict[tuple[str, str], Estimate]:
     spread = blocks(complete)
     if spread is None:
         return {}
-    estimates = {pair: spread.difference(*pair) for pair in task.contrasts}
-    estimated = {pair: estimate for pair, estimate in estimates.items() if estimate is not None}
-    p_values = {" - ".join(pair): estimated[pair].p if pair in estimated else 1.0 for pair in task.contrasts}
-    corrected = holm(p_values)
-    return {pair: estimate._replace(p=corrected[" - ".join(pair)]) for pair, estimate in estimated.items()}
-
-
-def _num_parameters(runs: Runs, run: str) -> str:
-    """Return the number of parameters of a method, as text."""
-    return f"{next(iter(runs[run].values()))['parameters']:,}"
-
-
-def _row(task: Task, runs: Runs, scores: Scores, run: str, spread: Spread | None) -> list[str]:
-    values = list(scores[run].values())
-    baseline = scores.get(task.baseline, {})
-    gains = [score - baseline[seed] for seed, score in scores[run].items() if seed in baseline]
-    estimate = None if spread is None or run == task.baseline else spread.difference(run, task.baseline)
-    return [
-        task.methods[run],
-        _num_parameters(runs, run),
-        f"{fmean(values):.2f}",
-        f"{len(values)} of {len(task.seeds)}",
-        "" if run == task.baseline else effect(gains),
-        estimated(estimate),
-    ]
-
-
-def _num_learnt(task: Task, scores: Scores, run: str) -> int:
-    return sum(score >= task.failed for score in scores[run].values())
-
-
-def _learning_table(task: Task, runs: Runs, scores: Scores) -> str:
-    """Return how many runs of each method have learnt to translate, most first, and their BLEU."""
-    order = sorted(scores, key=lambda run: (-_num_learnt(task, scores, run), -fmean(scores[run].values())))
-    rows = [
-        [
-            task.methods[run],
-            _num_parameters(runs, run),
-            f"{_num_learnt(task, scores, run)} of {len(scores[run])}",
-            f"{len(scores[run])} of {len(task.seeds)}",
-            " / ".join(f"{score:.2f}" for _, score in sorted(scores[run].items())),
-        ]
-        for run in order
-    ]
-    return markdown_table(["method", "parameters", "learns", "seeds", "BLEU of each seed"], rows)
+    estimates = {(ours, theirs): spread.difference(ours, theirs) for ours, theirs in task.contrasts}
+    corrected = holm(
+        {" - ".join(pair): 1.0 if estimate is None else estimate.p for pair, estimate in estimates.items()}
+    )
+    return {
+        pair: estimate._replace(p=corrected[" - ".join(pair)])
+        for pair, estimate in estimates.items()
+        if estimate is not None
+    }
 
 
 def table(records: Records, name: str) -> str:
     """Return a row for each method of a task that has a result, the best first, and the contrasts below.
 
-    Where a run did not learn, the rows count the runs that did.
+    Where a run did not learn, the rows count the runs that did and have no gains.
     """
     task, runs = TASKS[name], records.runs(file_of(name))
     scores = scores_of(runs, task)
-    parts = [f"## {task.title[0].upper()}{task.title[1:]} (`{name}`)"]
-    missing = [task.methods[run] for run in task.methods if run not in scores]
+    parts = [f"### {task.title[0].upper()}{task.title[1:]} (`python -m lab.depth {name}`)"]
     if not scores:
         return "\n\n".join([*parts, "No model has been trained yet."])
-    if any(_num_learnt(task, scores, run) < len(scores[run]) for run in scores):
-        return "\n\n".join([*parts, _learning_table(task, runs, scores), *filter(None, [_missing(missing).strip()])])
-    complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(task.seeds)}
-    spread = blocks(complete)
-    pooled = spread and (
-        f"The pooled standard deviation is {spread.deviation:.2f} BLEU, with {spread.degrees} degrees of freedom."
-    )
-    order = sorted(scores, key=lambda run: -fmean(scores[run].values()))
-    header = ["method", "parameters", "BLEU", "seeds", "gain, interval from its own seeds", "gain, pooled interval"]
-    parts.append(markdown_table(header, [_row(task, runs, scores, run, spread) for run in order]))
-    parts.append(_missing(missing) + (pooled or "Too few seeds for a pooled interval."))
-    estimates = contrasts(task, scores)
+    learnt = {run: sum(score >= task.failed for score in by_seed.values()) for run, by_seed in scores.items()}
+    all_learn = all(learnt[run] == len(scores[run]) for run in scores)
+    spread = blocks({run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(task.seeds)})
+    rows = []
+    for arm in sorted(scores, key=lambda arm: (-learnt[arm], -fmean(scores[arm].values()))):
+        by_seed = scores[arm]
+        mean = f"{fmean(by_seed.values()):.2f}" if all_learn else f"learns {learnt[arm]} of {len(by_seed)}"
+        estimate = spread.difference(arm, task.baseline) if spread and all_learn and arm != task.baseline else None
+        rows.append([
+            task.methods[arm],
+            f"{next(iter(runs[arm].values()))['parameters']:,}",
+            mean,
+            estimated(estimate),
+            " / ".join(f"{score:.2f}" for _, score in sorted(by_seed.items())),
+        ])  # fmt: skip
+    header = ["method", "parameters", "BLEU", "gain, pooled interval", "BLEU of each seed"]
+    parts.append(markdown_table(header, rows))
+    if missing := [task.methods[run] for run in task.methods if run not in scores]:
+        parts.append(f"Not yet trained: {'; '.join(missing)}.")
+    estimates = contrasts(task, scores) if all_learn else {}
     if estimates:
         rows = [
             [task.methods[ours], task.methods[theirs], estimated(estimate), shown_p(estimate.p)]
             for (ours, theirs), estimate in estimates.items()
         ]
+        parts += [f"The contrasts of the plan ({spread}):"]
         parts.append(markdown_table(["method", "compared with", "gain, pooled interval", "p, Holm-corrected"], rows))
-    return "\n\n".join(parts)
-
-
-def _missing(methods: list[str]) -> str:
-    return f"Not yet trained: {'; '.join(methods)}. " if methods else ""
+    return "\n\n".join([*parts, provenance(records, file_of(name), task.methods)])
 
 
 def tables(records: Records) -> str:

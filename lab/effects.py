@@ -1,7 +1,7 @@
 """Does it help: for each method its mean gain over seeds, with a 95 % interval and the answer.
 
 Where a plan has several arms, the answer is by the spread of all of them: blocks where the arms of a seed share their
-start, pooled variance where they do not (lab.plan_spread). The interval of the row's own seeds stands beside it.
+start, pooled variance where they do not (lab.plan_spread).
 """
 
 import html
@@ -11,10 +11,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.over_seeds import holm, interval_over_seeds, paired_t_test
+from lab.over_seeds import holm, interval_over_seeds
 from lab.paper_tables import TABLES
 from lab.plan_spread import Estimate
-from lab.records import Records, Runs
+from lab.records import Runs
 
 
 class Gains(NamedTuple):
@@ -123,48 +123,26 @@ def estimated(plan_estimate: Estimate | None) -> str:
     )
 
 
-def interval_and_p(gains: Gains) -> str:
-    """Format a gain by the spread of its plan, and beside it the interval of its own seeds.
+def shown(gains: Gains) -> str:
+    """Format a gain with the interval that gives its answer.
 
-    >>> gains = Gains([0.5, 0.7], 2, plan_estimate=Estimate(0.6, 0.4, 0.8, p=0.01))
-    >>> interval_and_p(gains), interval_and_p(Gains([0.5], 2))
-    ('+0.60 [+0.40, +0.80], n = 2 (alone [-0.67, +1.87])', '+0.50, n = 1')
+    >>> shown(Gains([0.5, 0.7], 2, plan_estimate=Estimate(0.6, 0.4, 0.8, p=0.01))), shown(Gains([0.5], 2))
+    ('+0.60 [+0.40, +0.80], n = 2', '+0.50, n = 1')
     """
-    alone = interval_over_seeds(gains.values)
-    if gains.plan_estimate is None or alone is None:
+    if gains.plan_estimate is None:
         return effect(gains.values)
-    return f"{estimated(gains.plan_estimate)}, n = {len(gains.values)} (alone [{alone[0]:+.2f}, {alone[1]:+.2f}])"
+    return f"{estimated(gains.plan_estimate)}, n = {len(gains.values)}"
 
 
-def with_p(gains: Mapping[str, Gains], tests: Sequence[str]) -> dict[str, Gains]:
-    """Add to complete gains the p over their seeds, corrected for all tests; one that is not complete counts as 1."""
-    complete = {title: paired_t_test(gain.values) for title, gain in gains.items() if title in tests and gain.complete}
-    corrected = holm(dict.fromkeys(tests, 1.0) | complete)
-    return {
-        title: estimate._replace(p=corrected[title] if title in complete else None)
-        for title, estimate in gains.items()
-    }
+def corrected(p_values: Mapping[str, float | None], tests: Sequence[str]) -> dict[str, float | None]:
+    """Correct p-values by Holm for all tests of a plan; a test that has none yet counts as 1.
 
-
-def by_plan(
-    gains: Mapping[str, Gains], estimates: Mapping[str, Estimate | None], tests: Sequence[str]
-) -> dict[str, Gains]:
-    """Add the estimates by the spread of a plan to complete gains, corrected for its tests.
-
-    A test without one, as of an unstable arm, counts with the p of its own seeds.
+    >>> corrected({"a": 0.01, "b": None, "control": 0.5}, tests=["a", "b"])
+    {'a': 0.02, 'b': None, 'control': None}
     """
-    p_values = dict.fromkeys(tests, 1.0)
-    for title in tests:
-        if title in gains and gains[title].complete:
-            estimate = estimates[title]
-            p_values[title] = paired_t_test(gains[title].values) if estimate is None else estimate.p
-    corrected = holm(p_values)
-    combined = dict(gains)
-    for title, gain in gains.items():
-        estimate = estimates[title]
-        if gain.complete and estimate is not None:
-            combined[title] = gain._replace(plan_estimate=estimate._replace(p=corrected.get(title, estimate.p)))
-    return combined
+    counted = {title: p_values.get(title) for title in tests}
+    by_title = holm({title: 1.0 if p is None else p for title, p in counted.items()})
+    return {title: None if counted.get(title) is None else by_title[title] for title in p_values}
 
 
 def verdict(interval: tuple[float, float] | None) -> str:
@@ -201,14 +179,6 @@ def answer(gains: Gains) -> str:
     return words
 
 
-def embedded_gains(records: Records) -> dict[str, Gains]:
-    """Return the gains on the embedded corpus. No plan was fixed before: the seeds are those that were trained."""
-    runs = records.runs("embedded")
-    by_title = {method.title: differences(runs, method.run, method.baseline) for method in METHODS}
-    corrected = holm({title: paired_t_test(values) for title, values in by_title.items() if len(values) > 1})
-    return {title: Gains(values, len(values), corrected.get(title)) for title, values in by_title.items() if values}
-
-
 def titles(columns: Columns) -> list[str]:
     """Return the papers' methods, then all others that have gains."""
     with_gains = [name for gains in columns.values() for name in gains]
@@ -221,7 +191,7 @@ def effects_table(columns: Columns) -> str:
     rows = []
     for title in titles(columns):
         column_gains = [gains.get(title) for gains in columns.values()]
-        cells = ["" if gains is None else f"{answer(gains)}: {interval_and_p(gains)}" for gains in column_gains]
+        cells = ["" if gains is None else f"{answer(gains)}: {shown(gains)}" for gains in column_gains]
         gain = printed.get(title)
         rows.append([title, "" if gain is None else f"{gain:+.2f}", *cells])
     return markdown_table(["method", "paper", *columns], rows)
@@ -231,63 +201,48 @@ def draw_effects(columns: Columns) -> str:
     """Draw the means with their intervals as SVG, a line for each method, beside the papers' gains."""
     names = titles(columns)
     printed = {method.title: gain for method in METHODS if (gain := published(method)) is not None}
-    drawn = []  # column, title, mean, interval
-    for number, column in enumerate(columns.values()):
-        for title, gains in column.items():
-            drawn.append((number, title, gains.mean, gains.interval or (gains.mean, gains.mean)))
+    drawn = [  # colour, how far below the middle of its line, title, mean, interval
+        (color, 8 * (index - (len(columns) - 1) / 2), title, gains.mean, gains.interval or (gains.mean, gains.mean))
+        for index, (color, column) in enumerate(zip(COLORS, columns.values(), strict=False))
+        for title, gains in column.items()
+    ]
     ends = [0.0, *printed.values(), *(end for *_, interval in drawn for end in interval)]
-    legend = math.ceil((len(columns) + 1) / 2)  # lines
-    axis = _Axis(math.floor(min(ends)), math.ceil(max(ends)), left=7 * max(map(len, names)) + 20)
-    top, row = 22 * legend + 10, 28
-    width, bottom = axis.left + AXIS_LENGTH + 20, top + row * len(names)
+    low, high, left = math.floor(min(ends)), math.ceil(max(ends)), 7 * max(map(len, names)) + 20
+    top, row_height = 22 * (len(columns) + 1) + 10, 28
+    width, bottom = left + AXIS_LENGTH + 20, top + row_height * len(names)
+
+    def x_of(gain: float) -> str:
+        return f"{left + AXIS_LENGTH / (high - low) * (gain - low):.1f}"
+
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{bottom + 46}" '
         f'viewBox="0 0 {width} {bottom + 46}" font-family="sans-serif" font-size="13">',
         '<rect width="100%" height="100%" fill="#fff"/>',
     ]
-    colors = [COLORS[number % len(COLORS)] for number in range(len(columns))]
-    for number, (label, color) in enumerate(zip(["paper", *columns], [None, *colors], strict=True)):
-        x, y = axis.left - 150 + 260 * (number // legend), 18 + 22 * (number % legend)
-        parts += [_mark(f"{x}", y, color), f'<text x="{x + 12}" y="{y + 4}">{html.escape(label)}</text>']
-    parts += axis.lines(top, bottom)
-    centres = {title: top + row * (number + 0.5) for number, title in enumerate(names)}
+    for index, (label, color) in enumerate(zip(["paper", *columns], [None, *COLORS], strict=False)):
+        line = 18 + 22 * index
+        parts += [_mark(f"{left}", line, color), f'<text x="{left + 12}" y="{line + 4}">{html.escape(label)}</text>']
+    step = math.ceil((high - low) / 12)
+    for gain in range(math.ceil(low / step) * step, high + 1, step):
+        x = x_of(gain)
+        parts.append(f'<path d="M{x} {top}V{bottom}" stroke="{"#ddd" if gain else "#666"}"/>')
+        parts.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{f"{gain:+}" if gain else 0}</text>')
+    title = "gain in BLEU, with 95 % intervals over seeds"
+    parts.append(f'<text x="{left + AXIS_LENGTH // 2}" y="{bottom + 38}" text-anchor="middle">{title}</text>')
+    middles = {title: top + row_height * (index + 0.5) for index, title in enumerate(names)}
     parts += [
-        f'<text x="{axis.left - 8}" y="{y + 4:g}" text-anchor="end">{html.escape(title)}</text>'
-        for title, y in centres.items()
+        f'<text x="{left - 8}" y="{y + 4:g}" text-anchor="end">{html.escape(title)}</text>'
+        for title, y in middles.items()
     ]
-    for number, title, mean, interval in drawn:
-        centre, color = centres[title] + 8 * (number - (len(columns) - 1) / 2), colors[number]
-        low_end, high_end = map(axis.x_of, interval)
-        parts.append(
-            f'<path d="M{low_end} {centre - 3:g}v6m0-3H{high_end}m0-3v6" fill="none" stroke="{color}" {THICK}/>'
-        )
-        parts.append(_mark(axis.x_of(mean), centre, color))
-    parts += [_mark(axis.x_of(gain), centres[title], None) for title, gain in printed.items()]
+    for color, offset, title, mean, interval in drawn:
+        y, (start, end) = middles[title] + offset, map(x_of, interval)
+        parts.append(f'<path d="M{start} {y - 3:g}v6m0-3H{end}m0-3v6" fill="none" stroke="{color}" {THICK}/>')
+        parts.append(_mark(x_of(mean), y, color))
+    parts += [_mark(x_of(gain), middles[title], None) for title, gain in printed.items()]
     return "\n".join(parts) + "\n</svg>\n"
 
 
-class _Axis(NamedTuple):
-    """The gains from left to right."""
-
-    low: int
-    high: int
-    left: int
-
-    def x_of(self, gain: float) -> str:
-        return f"{self.left + AXIS_LENGTH / (self.high - self.low) * (gain - self.low):.1f}"
-
-    def lines(self, top: int, bottom: int) -> list[str]:
-        """Draw a line and its label for at most 13 round gains, and what they are."""
-        parts, step = [], math.ceil((self.high - self.low) / 12)
-        for gain in range(math.ceil(self.low / step) * step, self.high + 1, step):
-            x = self.x_of(gain)
-            parts.append(f'<path d="M{x} {top}V{bottom}" stroke="{"#ddd" if gain else "#666"}"/>')
-            parts.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{f"{gain:+}" if gain else 0}</text>')
-        middle, title = self.left + AXIS_LENGTH // 2, "gain in BLEU, with 95 % intervals over seeds"
-        return [*parts, f'<text x="{middle}" y="{bottom + 38}" text-anchor="middle">{title}</text>']
-
-
 def _mark(x: str, y: float, color: str | None) -> str:
-    """Draw a dot, or what stands for a paper's gain."""
+    """Draw a dot, or the sign of a paper's gain."""
     shape = f'<circle r="4" fill="{color}"/>' if color else '<path d="m0-5 5 5-5 5-5-5z" fill="none" stroke="#444"/>'
     return f'<g transform="translate({x} {y:g})">{shape}</g>'

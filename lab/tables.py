@@ -1,126 +1,173 @@
-"""The papers' tables beside our results, as Markdown."""
+"""The papers' tables beside our results, and the arms of a study, as Markdown."""
 
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.over_seeds import mean_and_spread, p_over_seeds, shown_p, values_if_unstable
+from lab.effects import effect
+from lab.over_seeds import mean_and_spread, num_learnt, p_over_seeds, shown_p
 from lab.paper_tables import TABLES, Row, Table
-from lab.records import Runs
+from lab.records import Records, Runs
 
-OURS = ("parameters", "train", "decode", "BLEU", "difference", "p", "p, seeds")
+SETTINGS = {
+    "multi30k": "Multi30k (English-German, 29,000 sentences, test2016)",
+    "embedded": "The grammar corpus (English-German, 20,000 sentences)",
+    "tatoeba": "Tatoeba (German-English, 162,000 sentences)",
+}
+# where the files of a setting come from; those of the embedded corpus are in the package
+DATA_SOURCES = {
+    "multi30k": "they are in data/task1/raw of https://github.com/multi30k/dataset",
+    "tatoeba": "they are sentence pairs of https://tatoeba.org, one sentence a line",
+}
+OURS = ("parameters", "train", "decode", "BLEU", "difference", "p over seeds")
 
 
-def render_table(table: Table, results: Runs, speeds: dict[str, dict[str, Any]]) -> str:
-    """Return a table as Markdown: our figures, then, under "paper", those that it prints.
+def render_table(table: Table, results: Runs, speeds: Mapping[str, Any], *, with_printed_bleu: bool) -> str:
+    """Return a table as Markdown: our figures, then those that the paper prints.
 
-    Speeds are relative to the row's baseline. BLEU is the mean over seeds with its standard deviation; the difference
-    is to the baseline of the same seeds; the p-values are those of the paired bootstrap over sentences, of all seeds
-    together, and that of the t-test over seeds. All seeds are listed if they are more than `UNSTABLE_RANGE` apart.
+    Speeds are relative to the row's baseline. BLEU is the mean over seeds with its standard deviation, or how many of
+    them learn; the difference is to the baseline of the same seeds, where all of both learn.
+
+    Args:
+        with_printed_bleu: show the paper's BLEU; on another corpus it says nothing.
     """
     extra_columns = [name for name in table.columns if name in EXTRA_COLUMNS]
-    header = ["", *OURS, *extra_columns, *(f"paper: {name}" for name in table.columns)]
+    printed_columns = [name for name in table.columns if with_printed_bleu or not name.startswith("BLEU")]
+    header = ["", *OURS, *extra_columns, *(f"paper: {name}" for name in printed_columns)]
     lines = []
     for row in table.rows:
         cells = [""] * (len(OURS) + len(extra_columns))
         if row.run:
             runs = results.get(row.run, {})
-            cells = [*_size_and_speed(row, runs, speeds), *_scores(row, runs)]
+            cells = [*_size_and_speed(row, runs, speeds), *_scores(row, results)]
             cells += [EXTRA_COLUMNS[name](runs, speeds.get(row.run, {})) for name in extra_columns]
-        printed = [row.printed.get(name, "").replace("|", "\\|") for name in table.columns]
+        printed = [row.printed.get(name, "").replace("|", "\\|") for name in printed_columns]
         lines.append([row.label, *cells, *printed])
-    return markdown_table(header, lines) + "\n"
+    return markdown_table(header, lines)
 
 
-def _coverage_difference(runs: dict[int, dict[str, Any]], speed: dict[str, Any]) -> str:
-    name = "coverage_difference_ratio"
-    values = [result[name] for result in runs.values() if result.get(name) is not None]
+def _coverage_difference(runs: dict[int, dict[str, Any]], speed: Mapping[str, Any]) -> str:
+    values = [result["coverage_difference_ratio"] for result in runs.values()]
     return f"{fmean(values):.3g}" if values else ""
 
 
-def _milliseconds(runs: dict[int, dict[str, Any]], speed: dict[str, Any]) -> str:
+def _milliseconds(runs: dict[int, dict[str, Any]], speed: Mapping[str, Any]) -> str:
     return f"{speed['milliseconds']['sentence']:.3g}" if speed else ""
 
 
-# Columns of the papers that have one of ours beside them
+# columns of the papers that have one of ours beside them
 EXTRA_COLUMNS = {"CDR": _coverage_difference, "milliseconds": _milliseconds}
 
 
-def _size_and_speed(
-    row: Row, runs: dict[int, dict[str, Any]], speeds: dict[str, dict[str, Any]]
-) -> tuple[str, str, str]:
+def _size_and_speed(row: Row, runs: dict[int, dict[str, Any]], speeds: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return the parameters, and the speeds of training and decoding relative to the baseline."""
     sizes = [model["parameters"] for model in (*runs.values(), speeds.get(row.run or "")) if model]
     parameters = f"{sizes[0] / 1e6:.2f}M" if sizes else ""
     if row.run == row.baseline:
         return parameters, "1.00", "1.00"
-    if row.run not in speeds or row.baseline not in speeds:
+    ours, theirs = (speeds.get(name or "", {}).get("milliseconds") for name in (row.run, row.baseline))
+    if ours is None or theirs is None:
         return parameters, "", ""
-    ours, theirs = (speeds[name]["milliseconds"] for name in (row.run, row.baseline))
     return parameters, f"{theirs['train'] / ours['train']:.2f}", f"{theirs['decode'] / ours['decode']:.2f}"
 
 
-def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, str]:
-    """Return BLEU, the difference to the baseline, and its p-values."""
-    if not runs:
-        return "not run", "", "", ""
-    scores = [result["scores"]["bleu"]["score"] for result in runs.values()]
-    bleu = f"{mean_and_spread(scores)} (n={len(scores)}{values_if_unstable(scores, ': {}')})"
-    comparisons = comparisons_with(row.baseline, runs)
-    if not comparisons:
-        return bleu, "", "", ""
-    differences = [entry["difference"] for entry in comparisons]
-    p_seeds = p_over_seeds(differences)
-    return (
-        bleu,
-        f"{fmean(differences):+.2f}{values_if_unstable(differences, ' ({})', '+.2f')}",
-        _p_of_all(comparisons),
-        shown_p(p_seeds),
-    )
+def bleu_by_seed(runs: Runs, run: str | None) -> dict[int, float]:
+    """Return the BLEU of each seed of a run."""
+    return {seed: result["scores"]["bleu"]["score"] for seed, result in runs.get(run or "", {}).items()}
 
 
-def comparisons_with(baseline: str | None, runs: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the comparison of each seed of a run with a baseline, where there is one."""
-    comparisons = [result.get("comparisons", {}).get(baseline) for result in runs.values()]
-    return [entry for entry in comparisons if entry is not None]
+def mean_bleu(scores: Iterable[float], plain_scores: Iterable[float]) -> str:
+    """Return the mean over seeds, or how many of them learn if some do not.
+
+    >>> mean_bleu([97.0, 96.0], [96.5]), mean_bleu([97.0, 0.7, 0.7], [96.5]), mean_bleu([38.0], [38.0])
+    ('96.50 ± 0.71, n = 2', 'learns 1 of 3', '38.00, n = 1')
+    """
+    values = list(scores)
+    learnt = num_learnt(values, list(plain_scores))
+    if learnt < len(values):
+        return f"learns {learnt} of {len(values)}"
+    return f"{mean_and_spread(values)}, n = {len(values)}"
 
 
-def _p_of_all(comparisons: list[dict[str, Any]]) -> str:
-    """Format the p-value of all seeds together; empty where they were never compared together."""
-    if len(comparisons) == 1:
-        return shown_p(comparisons[0]["p_bootstrap"])
-    together = [entry.get("over_seeds", {"seeds": ()}) for entry in comparisons]
-    p = next((entry["p_bootstrap"] for entry in together if len(entry["seeds"]) == len(comparisons)), None)
-    return shown_p(p)
+def _scores(row: Row, results: Runs) -> tuple[str, str, str]:
+    """Return BLEU, the difference to the baseline, and its p-value over seeds."""
+    scores, baseline = bleu_by_seed(results, row.run), bleu_by_seed(results, row.baseline)
+    plain_scores = list(bleu_by_seed(results, "plain").values())
+    if not scores:
+        return "not run", "", ""
+    shown = mean_bleu(scores.values(), plain_scores)
+    seeds = sorted(scores.keys() & baseline.keys())
+    all_scores = [*scores.values(), *baseline.values()]
+    if row.run == row.baseline or not seeds or num_learnt(all_scores, plain_scores) < len(all_scores):
+        return shown, "", ""
+    differences = [scores[seed] - baseline[seed] for seed in seeds]
+    return shown, f"{fmean(differences):+.2f}", shown_p(p_over_seeds(differences))
 
 
-SETTINGS = {
-    "embedded": "The embedded corpus (English-German, from a grammar, 20,000 sentences)",
-    "multi30k": "Multi30k (English-German, 29,000 sentences, test2016)",
-    "tatoeba": "Tatoeba (German-English, 162,000 sentences)",
-}
-# where the files of a setting come from; those of the embedded corpus are made
-DATA_SOURCES = {
-    "multi30k": "they are in data/task1/raw of https://github.com/multi30k/dataset",
-    "tatoeba": "they are sentence pairs of https://tatoeba.org, one sentence a line",
-}
+def render_setting(records: Records, setting: str, speeds: Mapping[str, Any]) -> str:
+    """Return all tables of a setting that have results."""
+    runs = records.runs(setting)
+    parts = [f"### {SETTINGS[setting]}"]
+    for key in worth_showing(runs):
+        table = TABLES[key]
+        parts += [f"**{table.title}** (`python -m lab.reproduce {key} --setting {setting}`)"]
+        parts += [render_table(table, runs, speeds, with_printed_bleu=setting != "embedded")]
+        parts += [table.note] if table.note else []
+        parts += [provenance(records, setting, (row.run for row in table.rows if row.run))]
+    return "\n\n".join(parts)
 
 
 def worth_showing(results: Runs) -> list[str]:
-    """Return the tables that have two seeds or more of all rows, or a row that is no headline row.
-
-    The table of the headline rows is one of them, unless the others have all of its rows.
-    """
+    """Return the tables with two seeds or more of all rows, and else that of the headline rows."""
     rows = {key: {row.run for row in table.rows if row.run} for key, table in TABLES.items()}
     headline = rows.pop("headline")
     replicated = {name for name, by_seed in results.items() if len(by_seed) > 1}
-    shown = [key for key, runs in rows.items() if runs <= replicated or runs & results.keys() - headline]
+    shown = [key for key, runs in rows.items() if runs <= replicated]
     return shown if headline <= set().union(*(rows[key] for key in shown)) else ["headline", *shown]
 
 
-def left_out(setting: str) -> str:
-    """Return the paragraph below the tables of a setting, which says that some are left out."""
-    return (
-        "Tables that would add nothing are left out; "
-        f"`python -m lab.reproduce TABLE --setting {setting} --seeds 1 2 3` trains one."
-    )
+def render_study(records: Records, file: str, arms: Mapping[str, str], baseline: str) -> str:
+    """Return a row for each arm of a study: the BLEU of each seed, their mean, and the gain over the baseline.
+
+    Args:
+        arms: {run: title}.
+    """
+    runs = records.runs(file)
+    seeds = sorted({seed for run in arms for seed in runs.get(run, {}) if seed})  # a model before training has seed 0
+    baseline_scores, rows = bleu_by_seed(runs, baseline), []
+    for run, title in arms.items():
+        scores = bleu_by_seed(runs, run)
+        gains = [scores[seed] - baseline_scores[seed] for seed in seeds if seed in scores and seed in baseline_scores]
+        mean = mean_bleu(scores.values(), baseline_scores.values())
+        is_compared = run != baseline and len(gains) > 0 and not mean.startswith("learns")
+        parameters = next(iter(runs[run].values())).get("parameters")
+        rows.append([
+            title,
+            f"{parameters / 1e6:.1f}M" if parameters else "",
+            *(f"{scores[seed]:.2f}" if seed in scores else "" for seed in seeds),
+            mean,
+            effect(gains) if is_compared else "",
+        ])  # fmt: skip
+    header = ["arm", "parameters", *(f"seed {seed}" for seed in seeds), "mean", f"gain over {arms[baseline]}"]
+    return f"{markdown_table(header, rows)}\n\n{provenance(records, file, arms)}"
+
+
+def provenance(records: Records, file: str, runs: Iterable[str]) -> str:
+    """Return where the numbers of some runs are recorded, and the commits that made them; + is an unclean tree."""
+    names = set(runs)
+    lines = [record for record in records.read(file) if record.get("run") in names]
+    return _provenance(file, lines)
+
+
+def provenance_of_names(records: Records, file: str, names: Iterable[str]) -> str:
+    """Return where some named records are, and the commits that made them."""
+    named = records.named(file)
+    return _provenance(file, [named[name] for name in names])
+
+
+def _provenance(file: str, lines: Iterable[Mapping[str, Any]]) -> str:
+    commits = {str(record.get("commit") or ""): str(record.get("date") or "") for record in lines}
+    in_order = sorted(commits, key=lambda commit: (commits[commit], commit))
+    shown = ", ".join(f"`{commit[:7]}{'+' if commit.endswith('+') else ''}`" for commit in in_order if commit)
+    return f"Rows: `lab/results/{file}.jsonl`, {len(list(lines))} of commits {shown}." if shown else ""

@@ -1,41 +1,30 @@
 """Engines on trained checkpoints: speed beside BLEU and chrF, on ragged sentences with their own ends.
 
-Everything takes turns in one process. An encoding is a translation of one token; the decoder is what comes on top.
+Everything takes turns in one process.
 """
 
 import argparse
-import contextlib
-import importlib.util
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from tqdm import tqdm
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.files.reading import read_lines
-from capsule_mt.models.loading import load_model
-from capsule_mt.translate.options import search_options
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.ctranslate2_models import convert_to_ctranslate2
 from lab.timing import steady_clock, time_in_turns
 
 STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"
 NATIVE = {"native float32": False, "native int8": True}  # whether in int8
-LIGHT = "native int8, lists"  # as the light distribution calls it: no tensors, as with CTranslate2
-PARTS = ("encode", "translate")
 SAME_SHARE = 0.98  # of translations: engines add in different orders, which may decide a tie
 Tokens = list[list[int]]
-# sources, beams, the least and the largest number of new tokens -> tokens after the start token
-Engine = Callable[[Tokens, int, int, int], Tokens]
+# sources, beams, the largest number of new tokens -> tokens after the start token
+Engine = Callable[[Tokens, int, int], Tokens]
 
 
 def measure_trained(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -60,7 +49,7 @@ def _measure_checkpoint(
     cells = []
     for threads in arguments.threads or sorted({1, os.cpu_count() or 1}):
         torch.set_num_threads(threads)
-        engines = engines_of(model, threads, arguments.shortlist)
+        engines = engines_of(model, arguments.shortlist)
         for batch_size in arguments.batch_sizes:
             for num_beams in arguments.num_beams:
                 title = f"{Path(name).name}: {threads} threads, batch {batch_size}, beam {num_beams}"
@@ -96,48 +85,41 @@ def _measure_cell(
     repeats: int,
     title: str,
 ) -> dict[str, dict[str, Any]]:
-    """Return, by engine, seconds of encoding and of everything, the number of tokens, and the outputs."""
+    """Return, by engine, the seconds, the number of tokens, and the outputs."""
     outputs: dict[str, Tokens] = {}
     batches = [sources[start : start + batch_size] for start in range(0, len(sources), batch_size)]
 
-    def run_of(name: str, part: str) -> Callable[[], None]:
+    def run_of(name: str) -> Callable[[], None]:
         def run() -> None:
-            sequences: Tokens = []
-            for batch in batches:
-                max_length = 2 * max(map(len, batch)) + 10
-                sequences += engines[name](batch, num_beams, 0, max_length) if part == "translate" else []
-                if part == "encode":
-                    engines[name](batch, num_beams, 0, 1)
-            outputs[name] = sequences or outputs.get(name, [])
+            outputs[name] = [
+                sequence
+                for batch in batches
+                for sequence in engines[name](batch, num_beams, 2 * max(map(len, batch)) + 10)
+            ]
 
         return run
 
-    runs = {f"{name} {part}": run_of(name, part) for name in engines for part in PARTS}
+    runs = {name: run_of(name) for name in engines}
     with tqdm(total=len(runs) * (repeats + 1), desc=title) as bar:
         timings = time_in_turns(runs, repeats, progress=lambda: bar.update() and None, clock=steady_clock("cpu"))
     return {
-        name: {
-            "seconds": {part: timings[f"{name} {part}"].as_dict() for part in PARTS},
-            "tokens": sum(map(len, outputs[name])),
-            "outputs": outputs[name],
-        }
+        name: {"seconds": timings[name].as_dict(), "tokens": sum(map(len, outputs[name])), "outputs": outputs[name]}
         for name in engines
     }
 
 
-def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[str, Engine]:
+def engines_of(model: Any, shortlist: Path | None = None) -> dict[str, Engine]:
     """Return every engine that takes a model, and the fastest one with a shortlist."""
     pad, end = model.config.pad_token_id, model.config.eos_token_id
     model.generation_config.max_length = None
 
     def generating(generate: Callable[..., torch.Tensor]) -> Engine:
-        def run(sources: Tokens, num_beams: int, min_length: int, max_length: int) -> Tokens:
+        def run(sources: Tokens, num_beams: int, max_length: int) -> Tokens:
             longest = max(map(len, sources))
             ids = torch.tensor([source + [pad] * (longest - len(source)) for source in sources])
             lengths = torch.tensor([len(source) for source in sources])
             mask = (torch.arange(longest) < lengths[:, None]).long()
-            lengths_allowed = {"min_new_tokens": min_length, "max_new_tokens": max_length}
-            sequences = generate(ids, attention_mask=mask, num_beams=num_beams, **lengths_allowed)
+            sequences = generate(ids, attention_mask=mask, num_beams=num_beams, max_new_tokens=max_length)
             return [_to_end(row, end) for row in sequences[:, 1:].tolist()]
 
         return run
@@ -147,64 +129,15 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
         engines[title] = generating(FastTranslator(model, int8=int8, strict=True).generate)
     if shortlist is not None:
         engines[SHORTLISTED] = generating(FastTranslator(model, int8=True, shortlist=shortlist, strict=True).generate)
-    if os.path.isdir(model.name_or_path):
-        engines[LIGHT] = light_engine(model.name_or_path, threads)
-    if importlib.util.find_spec("ctranslate2"):
-        with contextlib.suppress(ValueError):  # CTranslate2 has no capsules
-            for name, int8 in {"float32": False, "int8": True}.items():
-                engines[f"CTranslate2 {name}"] = ctranslate2_engine(model, threads, int8=int8)
     return engines
-
-
-def light_engine(folder: str, threads: int) -> Engine:
-    """Load a checkpoint without PyTorch."""
-    loaded = load_model(folder, int8=True)
-    cast(EngineDecoder, loaded.decoder).engine.num_threads = threads
-
-    def run(sources: Tokens, num_beams: int, min_length: int, max_length: int) -> Tokens:
-        settings = {"num_beams": num_beams, "min_new_tokens": min_length, "max_new_tokens": max_length}
-        options = search_options(loaded, [*map(len, sources)], settings, scores=False)
-        return [hypotheses[0].ids for hypotheses in loaded.decoder.translate(sources, options)]
-
-    return run
 
 
 def _to_end(tokens: list[int], end: int) -> list[int]:
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
 
-def ctranslate2_engine(model: Any, threads: int, *, int8: bool) -> Engine:
-    """Convert a model with its token numbers as words."""
-    import ctranslate2
-
-    end = str(model.config.eos_token_id)
-    words = WordLevel({str(number): number for number in range(model.config.vocab_size)}, unk_token=end)
-    numbers = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), eos_token=end, unk_token=end)
-    with tempfile.TemporaryDirectory() as folder:
-        convert_to_ctranslate2(model, numbers, folder, int8=int8)
-        translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type="int8" if int8 else "float32", intra_threads=threads, inter_threads=1
-        )
-    penalty = 1.0 if model.generation_config.length_penalty is None else model.generation_config.length_penalty
-    banned = [[str(row[0])] for row in model.generation_config.bad_words_ids or [] if len(row) == 1]
-
-    def run(sources: Tokens, num_beams: int, min_length: int, max_length: int) -> Tokens:
-        results = translator.translate_batch(
-            [list(map(str, source)) for source in sources],
-            beam_size=num_beams,
-            length_penalty=penalty,
-            min_decoding_length=min_length,
-            max_decoding_length=max_length,
-            suppress_sequences=banned or None,
-            return_end_token=True,
-        )
-        return [list(map(int, result.hypotheses[0])) for result in results]
-
-    return run
-
-
 def render_trained(result: dict[str, Any]) -> str:
-    """Return a result as Markdown: speeds with their scores, and encoder and decoder apart."""
+    """Return a result as Markdown: speeds with their scores, and the translations that are those of `generate()`."""
     parts = [
         f"# Engines on trained checkpoints\n\n`{result['command']}` on {result['hardware']['cpu']}: "
         f"{result['sentences']} sentences, medians of {result['repeats']} runs in turns. Sentences a second, and in "
@@ -216,7 +149,6 @@ def render_trained(result: dict[str, Any]) -> str:
             matching = [cell for cell in cells if cell["threads"] == threads]
             parts.append(f"## {Path(name).name}, {threads} thread{'s' * (threads > 1)}\n")
             parts.append(_speeds(matching, result["sentences"]))
-            parts.append(_parts(matching, result["sentences"]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -232,7 +164,7 @@ def _speeds(cells: list[dict[str, Any]], sentences: int) -> str:
     for engine in cells[0]["engines"]:
         row = [engine]
         for cell in cells:
-            seconds, stock = (cell["engines"][name]["seconds"]["translate"]["median"] for name in (engine, STOCK))
+            seconds, stock = (cell["engines"][name]["seconds"]["median"] for name in (engine, STOCK))
             row.append(f"{sentences / seconds:.1f} ({stock / seconds:.1f})")
         row += [f"{by_beams[beams][engine]['bleu']:.2f} / {by_beams[beams][engine]['chrf']:.2f}" for beams in scored]
         row += [str(engines[engine]["same"]) for engines in by_beams.values()]
@@ -240,16 +172,3 @@ def _speeds(cells: list[dict[str, Any]], sentences: int) -> str:
     header = ["engine", *_titles(cells), *(f"BLEU / chrF, beam {beams}" for beams in scored)]
     header += [f"same, beam {beams}" for beams in by_beams]
     return markdown_table(header, rows)
-
-
-def _parts(cells: list[dict[str, Any]], sentences: int) -> str:
-    rows = []
-    for engine in cells[0]["engines"]:
-        row = [engine]
-        for cell in cells:
-            measured = cell["engines"][engine]
-            encode, total = (measured["seconds"][part]["median"] for part in PARTS)
-            further = max(1, measured["tokens"] - sentences)
-            row.append(f"{1000 * encode / sentences:.2f} + {1000 * (total - encode) / further:.3f}")
-        rows.append(row)
-    return markdown_table(["encoder, ms a sentence + decoder, ms a token", *_titles(cells)], rows)

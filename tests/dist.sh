@@ -46,7 +46,7 @@ tests=("$python" -m pytest -q -n "${TEST_PROCESSES:-2}" -m "not slow and not gpu
     tests/hub/test_export.py tests/training/test_run.py::test_from_text_to_a_checkpoint_and_again
 "${tests[@]}" tests/modeling -k "both_names or continues_a_prefix or every_output_of_compiled"
 
-# the versions that have just passed: for docs/compatibility.md, and in the summary of the public workflow
+# the versions that have just passed: for docs/publishing.md, and in the summary of the public workflow
 "$python" - >>"${GITHUB_STEP_SUMMARY:-/dev/stdout}" <<'END'
 import platform
 from importlib.metadata import version

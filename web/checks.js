@@ -1,10 +1,10 @@
-// Faults of a translation that rules find without a model, as translation QA tools report them. It follows coverage/checks.py.
+// Faults of a translation that rules find without a model, as translation QA tools report them. It follows capsule_mt/checks.
 
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
-  BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MIN_DOUBLED,
-  MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, VERBS,
+  BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, CODE_MARKS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE,
+  MAX_SWAP_TEXT, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, VERBS,
 } from "./interface.js";
 import { CHECKED_ITEMS, withItems } from "./keeping.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
@@ -21,7 +21,6 @@ const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
 const TIME_OR_DATE = new RegExp(PATTERNS.TIME_OR_DATE, "gu");
 const PARTS_OF_DATE = new RegExp(PATTERNS.PARTS_OF_DATE, "uy");
 const YEAR = new RegExp(`^(?:${PATTERNS.YEAR})$`, "u");
-const CODE_MARKS = "[]<>=|/\\_*#-"; // commands and their options are copied
 const isPlainNumber = (text) => /^\p{Nd}+$/u.test(text);
 const wordsIn = (text) => text.match(WORDS) ?? [];
 
@@ -47,7 +46,7 @@ export function checksOf(source, translation, words) {
   return faults.map(([kind, missing, added]) => ({ kind, missing, added }));
 }
 
-/** Return the number of certain faults, for which a sentence is searched again: see coverage/certain.py. */
+/** Return the number of certain faults, for which a sentence is searched again: see checks/certain.py. */
 export function countCertainFaults(source, translation, words) {
   const [compared, otherCompared] = [source, translation].map((text) => text.match(COMPARED)?.join(" "));
   const invented = Number(hasInventedQuotes(source, translation));
@@ -176,7 +175,7 @@ function numberChecks({ missing, added, indices }, texts, words) {
   ];
 }
 
-/** Return the phrases of two adjacent numbers that change places, as in "12 to 30" and "30 a 12": see checks.py. */
+/** Return the phrases of two adjacent numbers that change places, as in "12 to 30" and "30 a 12": see checks/numbers.py. */
 function swapChecks(texts, words, indices) {
   const lengthOf = (text) => text.trim().split(/\s+/).length;
   const matches = texts.map(numberMatches);
@@ -411,7 +410,7 @@ function longestRun(words, targetWords) {
   return words.slice(end - longest, end);
 }
 
-/** Return the first state of the automaton that reads every run of these words, in linear time: see checks.py. */
+/** Return the first state of the automaton that reads every run of these words, in linear time: see checks/repeated_words.py. */
 function suffixAutomaton(words) {
   const start = { next: new Map(), length: 0 };
   let last = start;

@@ -55,7 +55,7 @@ class RemoteFile(NamedTuple):
     sha256: str | None = None
 
 
-class Entry(NamedTuple):
+class CatalogEntry(NamedTuple):
     """A model that can be downloaded.
 
     licence: its SPDX identifier; "unknown" if the catalog names none.

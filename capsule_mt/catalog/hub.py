@@ -7,9 +7,9 @@ from typing import Any
 
 from capsule_mt.catalog.entries import (
     HUB,
+    CatalogEntry,
     CatalogError,
     DownloadError,
-    Entry,
     RemoteFile,
     languages_in,
     no_such_folder,
@@ -36,7 +36,7 @@ def site() -> str:
     return (os.environ.get(HUB) or SITE).rstrip("/")
 
 
-def entry_of(name: str) -> Entry:
+def entry_of(name: str) -> CatalogEntry:
     """Return the entry of a model on the hub, such as "Helsinki-NLP/opus-mt-de-en"."""
     revision, facts = _revision(name)
     if facts.get("gated") or facts.get("private"):
@@ -48,7 +48,7 @@ def entry_of(name: str) -> Entry:
         files += _converted_weights(name, listing) or _pickled_weights(name, revision, listing)
     card = facts.get("cardData")
     licence = card.get("license") if isinstance(card, dict) else None
-    return Entry(
+    return CatalogEntry(
         name,
         *(languages_in(name) or ("", "")),
         licence if isinstance(licence, str) else "unknown",
@@ -87,7 +87,7 @@ def _pickled_weights(name: str, revision: str, listing: dict[str, dict[str, Any]
     return files
 
 
-def search_hub(query: str) -> list[Entry]:
+def search_hub(query: str) -> list[CatalogEntry]:
     """Return the entries, without files, of OPUS-MT models whose names contain all words of a query."""
     parameters = urllib.parse.urlencode({"author": OPUS, "search": query, "limit": 20})
     entries = []
@@ -97,7 +97,7 @@ def search_hub(query: str) -> list[Entry]:
             continue
         licences = [tag.removeprefix("license:") for tag in tags or () if str(tag).startswith("license:")]
         pair = languages_in(name) or ("", "")
-        entries.append(Entry(name, *pair, (licences or ["unknown"])[0], OPUS, f"{site()}/{name}", ()))
+        entries.append(CatalogEntry(name, *pair, (licences or ["unknown"])[0], OPUS, f"{site()}/{name}", ()))
     return entries
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from capsule_mt.catalog.entries import (
     REGISTRY,
+    CatalogEntry,
     CatalogError,
     DownloadError,
-    Entry,
     RemoteFile,
     cache_folder,
     is_offline,
@@ -57,7 +57,7 @@ def registry_url() -> str:
     return os.environ.get(REGISTRY) or BUCKET + REGISTRY_PATH
 
 
-def read_registry() -> list[Entry]:
+def read_registry() -> list[CatalogEntry]:
     """Return the entries of the registry, the best of each pair first.
 
     A cached copy serves for a day, and longer while the network cannot be used.
@@ -86,7 +86,7 @@ def _cached_registry(file: Path, url: str) -> Any:
     return content.get("registry") if content.get("url") == url else None
 
 
-def entries_of(registry: Any, url: str) -> list[Entry]:
+def entries_of(registry: Any, url: str) -> list[CatalogEntry]:
     """Return the entries of a registry that was read from `url`."""
     models, base = (registry.get(name) if isinstance(registry, dict) else None for name in ("models", "baseUrl"))
     if not isinstance(models, dict) or not isinstance(base, str):
@@ -100,7 +100,7 @@ def entries_of(registry: Any, url: str) -> list[Entry]:
         pair = pair_named(pair_name)
         if pair is not None and not pair["size"] and isinstance(versions, list):
             versions_of.setdefault((pair["source"], pair["target"]), []).extend(filter(_is_usable, versions))
-    entries: list[Entry] = []
+    entries: list[CatalogEntry] = []
     for (source, target), versions in versions_of.items():
         for index, version in enumerate(sorted(versions, key=_rank)):
             suffix = f":{version['architecture']}" if index else ""
@@ -117,7 +117,7 @@ def _is_usable(version: Any) -> bool:
     return paths == set(listed) and "model" in paths and ("vocab" in paths or {"srcVocab", "trgVocab"} <= paths)
 
 
-def _entry(name: str, source: str, target: str, version: Mapping[str, Any], base: str, url: str) -> Entry:
+def _entry(name: str, source: str, target: str, version: Mapping[str, Any], base: str, url: str) -> CatalogEntry:
     files, names = [], {}
     for kind in FILES:
         facts = version["files"].get(kind)
@@ -140,7 +140,7 @@ def _entry(name: str, source: str, target: str, version: Mapping[str, Any], base
     if "lexicalShortlist" in names:
         config += f"shortlist: [{names['lexicalShortlist']}, false]\n"
     texts = {"config.intgemm8bitalpha.yml": config}
-    return Entry(
+    return CatalogEntry(
         name, source, target, LICENCE, AUTHOR, PAGE, tuple(files), texts, problem=_problem(name, version, url)
     )
 

@@ -15,8 +15,8 @@ from capsule_mt.catalog.entries import (
     HUB_OFFLINE,
     OFFLINE,
     PIVOT,
+    CatalogEntry,
     CatalogError,
-    Entry,
     cache_folder,
     is_archive,
     is_offline,
@@ -143,7 +143,7 @@ def downloaded_models() -> list[DownloadedModel]:
     return sorted(models)
 
 
-def _entry_of(name: str) -> Entry:
+def _entry_of(name: str) -> CatalogEntry:
     """Return the entry of a name, from the hub or the registry."""
     if pair_named(name) is None:
         return hub.entry_of(name)
@@ -256,7 +256,7 @@ def _folder_of(name: str) -> Path:
     return cache_folder() / "hugging_face" / Path(*name.split("/"))
 
 
-def _remove_other_version(partial: Path, entry: Entry) -> None:
+def _remove_other_version(partial: Path, entry: CatalogEntry) -> None:
     """Empty a partial folder if another version of the model was downloaded into it."""
     identity = hashlib.sha256(repr([(file.url, file.sha256) for file in entry.files]).encode()).hexdigest()
     version_file = partial / VERSION_FILE
@@ -266,7 +266,7 @@ def _remove_other_version(partial: Path, entry: Entry) -> None:
     version_file.write_text(identity)
 
 
-def _facts(entry: Entry, folder: Path) -> dict[str, Any]:
+def _facts(entry: CatalogEntry, folder: Path) -> dict[str, Any]:
     """Return the content of FACTS_FILE for an entry whose files are in `folder`."""
     from capsule_mt.files.digests import file_digest
 

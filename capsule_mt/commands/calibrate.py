@@ -91,8 +91,8 @@ def main() -> None:
     for file in (arguments.source, arguments.target, *(arguments.align_with or ())):
         if file is not None and not file.exists():
             open_text(file)  # raises before a model is downloaded
-    from capsule_mt.calibration.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
-    from capsule_mt.calibration.verifying import measure
+    from capsule_mt.coverage.calibration.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
+    from capsule_mt.coverage.calibration.verifying import measure
 
     translator = load_translator(arguments.model, {"reverse": arguments.reverse})
     folder = _folder_of(arguments)

@@ -40,20 +40,45 @@ NUM_SENTENCES = 500  # that --to small translates
 
 
 def main() -> None:
-    # conversions that need torch are another distribution's: look at the direction before anything else
+    parser = CommandParser(description=__doc__)
+    if _ran_elsewhere(parser):
+        return
+    arguments = _parse_arguments(parser)
+    sources = [] if arguments.text is None else _sentences(arguments.text)
+    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
+        parser.error(f"{arguments.out}: exists and is not empty; name a new folder")
+    from capsule_mt.catalog.store import model_folder  # late: not every conversion is this distribution's
+
+    model = Path(model_folder(arguments.model, "convert each of them"))
+    if (model / FACTS_FILE).exists():
+        from capsule_mt.translate.translator import Translator
+
+        Translator.from_pretrained(model)  # checks a download that was never used
+    _convert(model, arguments, sources)
+    for file in sorted(arguments.out.iterdir()):
+        print(file)
+
+
+def _ran_elsewhere(parser: CommandParser) -> bool:
+    """Let hf-capsule-mt run a conversion that needs torch; return whether it did."""
+    # look at the direction before anything else
     direction_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     direction_parser.add_argument("--to", dest="target")
     direction_parser.add_argument("--from", dest="source")
     direction, _ = direction_parser.parse_known_args()
-    parser = CommandParser(description=__doc__)
-    if direction.source is not None or (direction.target is not None and direction.target not in TARGETS):
-        modules = [module for module, _ in further_commands().values()]
-        if modules:
-            importlib.import_module(modules[0]).start("convert")
-            return
-        if direction.source is not None or direction.target in HF_TARGETS:
-            option = f"--to {direction.target}" if direction.source is None else f"--from {direction.source}"
-            parser.error(f"{option} needs hf-capsule-mt, which is not installed; {HF_INSTALL}")
+    if direction.source is None and (direction.target is None or direction.target in TARGETS):
+        return False
+    modules = [module for module, _ in further_commands().values()]
+    if modules:
+        importlib.import_module(modules[0]).start("convert")
+        return True
+    if direction.source is not None or direction.target in HF_TARGETS:
+        option = f"--to {direction.target}" if direction.source is None else f"--from {direction.source}"
+        parser.error(f"{option} needs hf-capsule-mt, which is not installed; {HF_INSTALL}")
+    return False
+
+
+def _parse_arguments(parser: CommandParser) -> argparse.Namespace:
     parser.add_argument("model", help="the folder of a model, a .zip of OPUS-MT, or a name such as en-pt")
     parser.add_argument("out", type=Path, help="the folder to write; it must be new or empty")
     parser.add_argument("--to", choices=TARGETS, required=True, help="the kind of files to write")
@@ -82,50 +107,47 @@ def main() -> None:
         parser.error("--to small needs --text FILE, sentences of the source language")
     if arguments.text is not None and arguments.to not in ("small", "web"):
         parser.error(f"--text goes with --to small or --to web, not with --to {arguments.to}")
-    sources = [] if arguments.text is None else _sentences(arguments.text)
-    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
-        parser.error(f"{arguments.out}: exists and is not empty; name a new folder")
-    from capsule_mt.catalog.store import model_folder  # late: not every conversion is this distribution's
+    return arguments
 
-    model = Path(model_folder(arguments.model, "convert each of them"))
-    if (model / FACTS_FILE).exists():
-        from capsule_mt.translate.translator import Translator
 
-        Translator.from_pretrained(model)  # checks a download that was never used
+def _convert(model: Path, arguments: argparse.Namespace, sources: list[str]) -> None:
+    """Write the model in a folder as files of the kind `--to`."""
     if arguments.to == "web":
-        from capsule_mt.catalog.pairs import languages_of
-        from capsule_mt.web.model_file import MODEL_FILE, check_is_one_pair, write_web
-
-        check_is_one_pair(model)  # before its languages are asked for, and before it is made small
-        source, target = languages_of(model, arguments.languages)
-        with tempfile.TemporaryDirectory() as small:
-            if sources:
-                _write_small(model, small, sources, arguments.max_loss)
-            arguments.out.mkdir(parents=True, exist_ok=True)
-            write_web(small if sources else model, arguments.out / MODEL_FILE, source, target)
+        _write_web(model, arguments, sources)
     elif arguments.to == "int8":
-        from capsule_mt.models.to_int8 import write_int8
+        from capsule_mt.conversions.to_int8 import write_int8
 
         write_int8(model, arguments.out)
     elif arguments.to == "small":
         languages = {"src_lang": arguments.src_lang, "tgt_lang": arguments.tgt_lang}
         _write_small(model, arguments.out, sources, arguments.max_loss, **languages)
     elif arguments.to == "huggingface":
-        from capsule_mt.models.to_huggingface import write_huggingface
+        from capsule_mt.conversions.to_huggingface import write_huggingface
 
         write_huggingface(model, arguments.out)
     else:
-        from capsule_mt.models.to_marian import write_marian_folder
+        from capsule_mt.conversions.to_marian import write_marian_folder
 
         write_marian_folder(model, arguments.out)
-    for file in sorted(arguments.out.iterdir()):
-        print(file)
+
+
+def _write_web(model: Path, arguments: argparse.Namespace, sources: list[str]) -> None:
+    from capsule_mt.catalog.pairs import languages_of
+    from capsule_mt.web.model_file import MODEL_FILE, check_is_one_pair, write_web
+
+    check_is_one_pair(model)  # before its languages are asked for, and before it is made small
+    source, target = languages_of(model, arguments.languages)
+    with tempfile.TemporaryDirectory() as small:
+        if sources:
+            _write_small(model, small, sources, arguments.max_loss)
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        write_web(small if sources else model, arguments.out / MODEL_FILE, source, target)
 
 
 def _write_small(
     model: Path, out: str | Path, sources: list[str], max_loss: float | None, **languages: str | None
 ) -> None:
-    from capsule_mt.calibration.rounding import MAX_LOSS, write_small  # late: needs numpy
+    from capsule_mt.coverage.calibration.rounding import MAX_LOSS, write_small  # late: needs numpy
 
     loss = write_small(model, out, sources, max_loss=max_loss or MAX_LOSS, **languages)
     size = Path(out, SMALL_FILE).stat().st_size / 1e6

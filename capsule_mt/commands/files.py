@@ -16,12 +16,12 @@ from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line, pharaoh
 from capsule_mt.files.progress import write_line
 from capsule_mt.files.reading import open_text, read_bytes
-from capsule_mt.formats.reading import (
-    FLAGGING_FORMATS,
-    FORMATS,
+from capsule_mt.formats.registry import (
+    BY_SUFFIX,
+    FLAGGING,
+    INDEX,
     LINE_SUFFIXES,
-    MARKUP_START,
-    TABLE_FORMATS,
+    TABLES,
     UNREADABLE_SUFFIXES,
     format_of,
     has_plain_lines,
@@ -36,17 +36,16 @@ if TYPE_CHECKING:
 LINES = "lines"
 STDIN = "-"
 # a positional argument with such a suffix is a file, not a model or a text, whether it exists or not
-FILE_SUFFIXES = (
-    ".txt",
-    ".gz",
-    *REFUSED_SUFFIXES,
-    *UNREADABLE_SUFFIXES,
-    *(suffix for suffixes in FORMATS.values() for suffix in suffixes),
-)
+FILE_SUFFIXES = (".txt", ".gz", *REFUSED_SUFFIXES, *UNREADABLE_SUFFIXES, *BY_SUFFIX)
 # suffixes that tell the kind of a file; a .txt may have anything
 KNOWN_SUFFIXES = frozenset(FILE_SUFFIXES) - {".txt", ".gz"}
 MODEL_SUFFIXES = (".npz", ".bin", ".spm", ".safetensors")
 REPORT_SUFFIXES = (".tsv", ".html", ".jsonl")  # of a report of what to check
+# how a file begins that is XML or HTML, whatever its name is
+MARKUP_START = (
+    rb"(?i)(?:\xef\xbb\xbf)?\s*(?:<!--(?s:.*?)-->\s*)?"
+    rb"<(?:\?xml\s|!doctype\s|!entity\s|html[\s>]|[a-z][\w:.-]*\s[^<>]*\bxmlns\b)"
+)
 MAX_START = 2048  # bytes of a file that may show that it is XML
 MAX_SHOWN = 5  # passages to be checked, on stderr
 MAX_SHOWN_TEXT = 60  # characters of each
@@ -66,7 +65,7 @@ def add_files(group: "argparse._ActionsContainer") -> None:
     """Add the options that say how the input is read."""
     group.add_argument(
         "--format",
-        choices=(LINES, *FORMATS),
+        choices=(LINES, *INDEX),
         help="the format of the input (default: by the extension of the file; a file that ends in .txt or a "
         "language's code, or has no extension, and a pipe are lines of text)",
     )
@@ -76,7 +75,7 @@ def add_files(group: "argparse._ActionsContainer") -> None:
     group.add_argument(
         "--flag-all",
         action="store_true",
-        help=f"in {', '.join(FORMATS[name][0] for name in FLAGGING_FORMATS)}: flag every translation for review "
+        help=f"in {', '.join(INDEX[name].suffixes[0] for name in FLAGGING)}: flag every translation for review "
         "(fuzzy, needs-review-translation), not only those with a fault",
     )
     group.add_argument(
@@ -170,7 +169,7 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
             f"{arguments.input}: {complaint}; --format {LINES} translates each line as text, "
             "including keys, code and markup"
         )
-    if arguments.format is None and by_name in TABLE_FORMATS and arguments.column is None:
+    if arguments.format is None and by_name in TABLES and arguments.column is None:
         parser.error(
             f"{arguments.input}: name the column to translate, as a number or a name: --column 2; --format {LINES} "
             "translates whole lines"
@@ -179,8 +178,8 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
         arguments.format = by_name or LINES
     if arguments.text is not None and (arguments.format != LINES or arguments.encoding is not None):
         parser.error(f"--format and --encoding apply to files, but the input is the text {arguments.text[:40]!r}")
-    if arguments.flag_all and arguments.format not in FLAGGING_FORMATS:
-        parser.error(f"--flag-all is for {', '.join(FLAGGING_FORMATS)}, the input is {arguments.format}")
+    if arguments.flag_all and arguments.format not in FLAGGING:
+        parser.error(f"--flag-all is for {', '.join(FLAGGING)}, the input is {arguments.format}")
     if arguments.format == LINES:
         if arguments.column is not None:
             parser.error(f"--column is for .tsv and .csv (or with --format tsv), got {input_name(arguments)}")
@@ -197,7 +196,7 @@ def _check_output_suffix(
     # the name of text.en does not tell a kind, and text.ts may be its translation into Tsonga
     if format == LINES and (format_is_stated or input_suffix != ".txt"):
         return
-    suffixes = FORMATS.get(format, (".txt",))
+    suffixes = INDEX[format].suffixes if format in INDEX else (".txt",)
     if suffix not in KNOWN_SUFFIXES or suffix in (input_suffix, *suffixes):
         return
     kind = "lines of text" if format == LINES else format
@@ -223,7 +222,7 @@ def _no_lines(path: str | None) -> str | None:
         return "begins as a program (#!)"
     if has_plain_lines(path):
         return None
-    readers = ", ".join(suffixes[0] for suffixes in FORMATS.values())
+    readers = ", ".join(format.suffixes[0] for format in INDEX.values())
     advice = f"; {UNREADABLE_SUFFIXES[suffix]}" if UNREADABLE_SUFFIXES.get(suffix) else ""
     return (
         f"there is no reader for {suffix}, but for {readers}; lines of text end in {', '.join(LINE_SUFFIXES)} or a "
@@ -305,15 +304,15 @@ class OutputFormat(NamedTuple):
         return columns
 
     def _report(self, label: int | str, line: str, result: list[dict[str, Any]] | Failure) -> list[str]:
-        from capsule_mt.commands.reports import Row, finite, report_lines  # late: a pipe does not need it
+        from capsule_mt.commands.reports import ReportRow, finite, report_lines  # late: a pipe does not need it
 
         assert self.coverage is not None
-        rows = [Row(label, line, None, result, [""], {})] * self.n_best if isinstance(result, Failure) else []
+        rows = [ReportRow(label, line, None, result, [""], {})] * self.n_best if isinstance(result, Failure) else []
         for record in () if isinstance(result, Failure) else result:
             coverage = record.get("coverage") or {"error": "the coverage was not found"}
             values = {**coverage, **{name: record[name] for name in ("unknown", "language") if name in record}}
             score = finite(coverage.get("score"))
-            rows.append(Row(label, line, record["translation_text"], record, [score], values))
+            rows.append(ReportRow(label, line, record["translation_text"], record, [score], values))
         return [line for row in rows for line in report_lines(self.coverage, row)]
 
     def _text(self, index: int, record: dict[str, Any]) -> str:

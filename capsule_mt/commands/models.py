@@ -4,7 +4,7 @@
     capsule-mt models search portuguese                     # in Mozilla's registry, and OPUS-MT on the hub
     capsule-mt models download en-pt Helsinki-NLP/opus-mt-de-en
     capsule-mt models remove en-pt
-    capsule-mt models --check en-pt                         # whether it is read correctly; a row for docs/models.md
+    capsule-mt models --check en-pt                         # whether it is read correctly; a row to report
 
     echo "Good morning." | capsule-mt translate en-pt       # downloads it the first time
 
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from capsule_mt.commands.console import CommandParser, resumable
 
 if TYPE_CHECKING:
-    from capsule_mt.catalog.entries import Entry
+    from capsule_mt.catalog.entries import CatalogEntry
     from capsule_mt.catalog.store import DownloadedModel
 
 CHECK_HEADER = """\
@@ -59,7 +59,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def print_models(models: "Iterable[DownloadedModel | Entry]") -> None:
+def print_models(models: "Iterable[DownloadedModel | CatalogEntry]") -> None:
     print(ROW.format("name", "languages", "MB", "licence", "author"))
     for model in models:
         megabytes = f"{model.size / 1e6:.1f}" if model.size else "-"
@@ -131,7 +131,7 @@ def remove(name: str) -> None:
 
 
 def check(names: list[str]) -> int:
-    """Print a row of docs/models.md for each model; return 1 if one does not translate."""
+    """Print a row for a report on each model; return 1 if one does not translate."""
     from capsule_mt.catalog.store import legs_of, resolve
     from capsule_mt.models.loading import load_model
     from capsule_mt.translate.first_use import MIN_KEPT, PROBES, check_files, num_kept, translate_probes
@@ -156,8 +156,8 @@ def check(names: list[str]) -> int:
 def described(folder: str) -> str:
     """Return the cells of a row that say what the files of a model are."""
     from capsule_mt.files.digests import file_digest
-    from capsule_mt.models.from_marian import MarianCheckpoint
     from capsule_mt.models.loading import open_checkpoint
+    from capsule_mt.models.marian_checkpoint import MarianCheckpoint
     from capsule_mt.models.marian_files import options_of
 
     checkpoint = open_checkpoint(folder)

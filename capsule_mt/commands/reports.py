@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from capsule_mt.coverage.problems import Problem, Span, problems_in
+from capsule_mt.coverage.problems import Problem, ProblemSpan, problems_in
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.windows import Header, Totals
@@ -35,7 +35,7 @@ PAGE_HEAD = (
 TABLE_HEAD = "<table><tr><th>Where<th>What to check<th>Source<th>Translation"
 
 
-class Row(NamedTuple):
+class ReportRow(NamedTuple):
     """A line of the input with its translation.
 
     label: the number of the line, from 1, or the location of a passage.
@@ -53,7 +53,7 @@ class Row(NamedTuple):
     values: Mapping[str, Any]
 
 
-def report_lines(form: str, row: Row) -> list[str]:
+def report_lines(form: str, row: ReportRow) -> list[str]:
     """Return the lines of a report, "jsonl", "tsv" or "html", for a row of the input."""
     if form == "jsonl":
         return [_json(row)]
@@ -98,13 +98,13 @@ def finite(value: float | None) -> str:
     return f"{value:.4f}"
 
 
-def _problems_of_row(row: Row) -> list[Problem]:
+def _problems_of_row(row: ReportRow) -> list[Problem]:
     if isinstance(row.record, Failure):
         return [Problem("fault", f"Not translated: {row.record.reason}")]
     return problems_in(row.source, row.translation or "", row.record)
 
 
-def _json(row: Row) -> str:
+def _json(row: ReportRow) -> str:
     values: dict[str, Any] = {"place" if isinstance(row.label, str) else "line": row.label, "source": row.source}
     if row.translation is not None:
         values["translation"] = row.translation
@@ -115,14 +115,14 @@ def _json(row: Row) -> str:
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
-def _tsv(row: Row) -> str:
+def _tsv(row: ReportRow) -> str:
     # a full stop would stand before the semicolon
     messages = "; ".join(problem.message.rstrip(".") for problem in _problems_of_row(row))
     cells = [str(row.label), *row.columns, messages, row.source, row.translation or ""]
     return "\t".join(one_line(cell).replace("\t", " ") for cell in cells)
 
 
-def _html(row: Row) -> Iterator[str]:
+def _html(row: ReportRow) -> Iterator[str]:
     """Yield the row of a table, unless there is nothing to check."""
     problems = _problems_of_row(row)
     if not problems:
@@ -136,7 +136,7 @@ def _html(row: Row) -> Iterator[str]:
 
 def _marked(text: str, side: str, problems: Sequence[Problem]) -> str:
     """Return a text as HTML, with the spans of its problems marked; of two that overlap, the more certain one."""
-    marked: list[tuple[Span, str]] = []
+    marked: list[tuple[ProblemSpan, str]] = []
     for problem in problems:
         for span in problem.spans:
             is_free = all(span.end <= mark.start or mark.end <= span.start for mark, _ in marked)

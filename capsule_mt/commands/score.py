@@ -21,13 +21,13 @@ import sys
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.files import REPORT_SUFFIXES
 from capsule_mt.commands.loading import add_model, digests_of, load_translator
-from capsule_mt.commands.reports import NO_UNRELATED_ALARM, Row, finite, report_header, report_lines
+from capsule_mt.commands.reports import NO_UNRELATED_ALARM, ReportRow, finite, report_header, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
@@ -40,6 +40,9 @@ from capsule_mt.files.progress import Progress, write_line
 from capsule_mt.files.reading import decode_lines, iterate_lines, open_text
 from capsule_mt.files.windows import Header, Totals, WindowedOutput, holding_back, windows_of, write_windows
 from capsule_mt.messages import with_unit
+
+if TYPE_CHECKING:  # late, for `--help`
+    from capsule_mt.translate.scorer import Scorer
 
 WINDOW = 2048
 COLUMN = "\t"
@@ -140,6 +143,53 @@ def header_of(arguments: argparse.Namespace, form: str, note: str) -> Header | N
     return report_header(form, names, "pairs", columns, note)
 
 
+def form_of(arguments: argparse.Namespace) -> str:
+    """Return the form of the report: the extension of the output file, or "tsv"."""
+    if arguments.output is not None and arguments.output.suffix in REPORT_SUFFIXES:
+        return arguments.output.suffix[1:]
+    return "tsv"
+
+
+def has_checks(arguments: argparse.Namespace) -> bool:
+    """Return whether the report says which translations to check."""
+    return arguments.coverage is not None or arguments.adequacy
+
+
+def row_maker(translator: "Scorer", arguments: argparse.Namespace) -> RowMaker:
+    """Return what scores pairs and writes a row for each."""
+    coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
+    settings = {name: getattr(arguments, name) for name in ("batch_tokens", "src_lang", "tgt_lang")}
+    form = form_of(arguments)
+
+    def score(pairs: list[Pair]) -> list[dict[str, Any]]:
+        sources, translations = zip(*pairs, strict=True)
+        scored = translator.score(sources, translations, coverage=coverage, adequacy=arguments.adequacy, **settings)
+        return [record_of(translation, arguments.adequacy) for translation in scored]
+
+    def columns(pair_index: int, pair: Pair, record: dict[str, Any] | Failure) -> list[list[str]]:
+        values = {} if isinstance(record, Failure) else record
+        row = ReportRow(pair_index + 1, *pair, record, tsv_columns(record), values)
+        if form == "tsv" and not has_checks(arguments):
+            return [["\t".join([str(row.label), *row.columns])]]
+        return [report_lines(form, row)]
+
+    def needs_check(pair: Pair, record: dict[str, Any]) -> bool:
+        return bool(problems_in(*pair, record))
+
+    return RowMaker(score, columns, "pair", needs_check, arguments.strict, (PROBE, PROBE))
+
+
+def resumable_output(arguments: argparse.Namespace) -> WindowedOutput:
+    """Return the output file, which a second run with the same settings goes on with."""
+    names = (
+        *("coverage", "adequacy", "batch_tokens", "window"),
+        *("int8", "backend", "dtype", "src_lang", "tgt_lang"),
+    )
+    settings = {"version": __version__, **{name: getattr(arguments, name) for name in names}}
+    settings |= digests_of([arguments.model], arguments)
+    return WindowedOutput([arguments.output], settings, arguments.restart)
+
+
 def main() -> int:
     arguments = parse_arguments()
     check_outputs([arguments.output], [arguments.sources, arguments.translations])
@@ -154,50 +204,19 @@ def main() -> int:
         from capsule_mt.translate.pivot import single_model  # late, for `--help`
 
         translator = single_model(load_translator(arguments.model, vars(arguments)), "a given translation")
-        coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
         note = ""
         if arguments.adequacy and translator.calibration.unrelated_alarm is None:
             note = NO_UNRELATED_ALARM
             print(note, file=sys.stderr)
-        form = "tsv"
-        if arguments.output is not None and arguments.output.suffix in REPORT_SUFFIXES:
-            form = arguments.output.suffix[1:]
-        has_checks = arguments.coverage is not None or arguments.adequacy
-
-        def score(pairs: list[Pair]) -> list[dict[str, Any]]:
-            sources, translations = zip(*pairs, strict=True)
-            settings = {name: getattr(arguments, name) for name in ("batch_tokens", "src_lang", "tgt_lang")}
-            scored = translator.score(
-                sources, translations, coverage=coverage, adequacy=arguments.adequacy, **settings
-            )
-            return [record_of(translation, arguments.adequacy) for translation in scored]
-
-        def columns(pair_index: int, pair: Pair, record: dict[str, Any] | Failure) -> list[list[str]]:
-            values = {} if isinstance(record, Failure) else record
-            row = Row(pair_index + 1, *pair, record, tsv_columns(record), values)
-            if form == "tsv" and not has_checks:
-                return [["\t".join([str(row.label), *row.columns])]]
-            return [report_lines(form, row)]
-
-        def needs_check(pair: Pair, record: dict[str, Any]) -> bool:
-            return bool(problems_in(*pair, record))
-
-        lines = RowMaker(score, columns, "pair", needs_check, arguments.strict, (PROBE, PROBE))
-        header = header_of(arguments, form, note) if has_checks or form == "html" else None
+        lines, form = row_maker(translator, arguments), form_of(arguments)
+        header = header_of(arguments, form, note) if has_checks(arguments) or form == "html" else None
         output, stream = None, sys.stdout.buffer
         if resumes:
-            names = (
-                *("coverage", "adequacy", "batch_tokens", "window"),
-                *("int8", "backend", "dtype", "src_lang", "tgt_lang"),
-            )
-            settings = {"version": __version__, **{name: getattr(arguments, name) for name in names}}
-            settings |= digests_of([arguments.model], arguments)
-            output = WindowedOutput([arguments.output], settings, arguments.restart)
+            output = resumable_output(arguments)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
         held_back = stack.enter_context(holding_back(stream)) if header is not None and output is None else None
-        total = count_lines(arguments.sources)
-        progress = stack.enter_context(Progress(total, "pairs"))
+        progress = stack.enter_context(Progress(count_lines(arguments.sources), "pairs"))
         windows = windows_of(read_pairs(arguments), arguments.window)
         write_windows(windows, lines, output, [stream if held_back is None else held_back.rows], progress=progress)
         if not progress.count:
@@ -205,7 +224,7 @@ def main() -> int:
         if output is not None:
             lines.report(output.finish(headers=None if header is None else {0: header}))
             if output.totals is not None:
-                counts = f", {output.totals.flagged} to check" if has_checks else ""
+                counts = f", {output.totals.flagged} to check" if has_checks(arguments) else ""
                 write_line(f"{with_unit(output.totals.lines, 'pairs')}{counts}: see {arguments.output}")
         elif held_back is not None and header is not None:
             held_back.release(header(Totals(progress.count, lines.flagged, len(lines.failures))))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from capsule_mt.catalog.pairs import LanguagePair
     from capsule_mt.serve.connections import Network
     from capsule_mt.text.detecting import Detector
-    from capsule_mt.translate.scoring import Scorer
+    from capsule_mt.translate.scorer import Scorer
     from capsule_mt.translate.text_translator import TextTranslator
     from capsule_mt.translate.translator import Translator
 
@@ -211,7 +211,7 @@ def pivots_of(translators: "Mapping[LanguagePair, TextTranslator]") -> "dict[Lan
     """Return translators through English for the pairs without a model whose two halves have one."""
     from capsule_mt.catalog.pairs import LanguagePair
     from capsule_mt.translate.pivot import PIVOT, PivotTranslator
-    from capsule_mt.translate.scoring import Scorer
+    from capsule_mt.translate.scorer import Scorer
 
     halves = {
         pair: translator
@@ -230,7 +230,7 @@ def pivots_of(translators: "Mapping[LanguagePair, TextTranslator]") -> "dict[Lan
 def reverses_of(translators: "Mapping[LanguagePair, TextTranslator]") -> "dict[Scorer, Scorer]":
     """Return the reverse model of each one that has one among these, whatever its folder is called."""
     from capsule_mt.catalog.pairs import LanguagePair
-    from capsule_mt.translate.scoring import Scorer
+    from capsule_mt.translate.scorer import Scorer
 
     reverse_of: dict[Scorer, Scorer] = {}
     for pair, translator in translators.items():
@@ -404,12 +404,12 @@ def files_in(folder: str) -> list[tuple[str, int, int]]:
 def serve(arguments: argparse.Namespace) -> bool:
     """Serve until a signal; return whether every request was answered."""
     from capsule_mt.models.probing import probing_every_model
-    from capsule_mt.serve.answers import Limits
+    from capsule_mt.serve.answers import RequestLimits
     from capsule_mt.serve.clients import Keys
     from capsule_mt.serve.connections import Connections
     from capsule_mt.serve.running import bind, run_server
 
-    limits = Limits(
+    limits = RequestLimits(
         arguments.max_characters,
         arguments.max_beams,
         arguments.read_seconds,

@@ -66,7 +66,7 @@ from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import LiveLines, decode_lines, open_text
 from capsule_mt.files.windows import Header, Totals, Window, WindowedOutput, holding_back, windows_of, write_windows
-from capsule_mt.formats.reading import ARCHIVE_FORMATS
+from capsule_mt.formats.registry import INDEX
 from capsule_mt.formats.units import Parsed, Translated, facts_of, has_other_placeholders
 from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_unit
 from capsule_mt.options.table import offered
@@ -227,7 +227,8 @@ def check_arguments(arguments: argparse.Namespace, parser: argparse.ArgumentPars
     """Refuse options that do not fit each other."""
     if arguments.output is not None and arguments.output.suffix == ".gz":
         parser.error(f"--output writes plain text, got {arguments.output}: name it without .gz")
-    if arguments.output is None and arguments.format in ARCHIVE_FORMATS and sys.stdout.isatty():
+    is_binary = arguments.format in INDEX and INDEX[arguments.format].is_binary
+    if arguments.output is None and is_binary and sys.stdout.isatty():
         parser.error(f"a terminal cannot show {arguments.format}: name a file with --output")
     if arguments.n_best > (arguments.num_beams or 1):
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from capsule_mt.coverage.checks import checks_of
-from capsule_mt.coverage.methods import PieceCoverage, PieceSupport
+from capsule_mt.checks.repetition import repeated_phrases
+from capsule_mt.checks.rules import checks_of
 from capsule_mt.coverage.names import CoveredBy
-from capsule_mt.coverage.repetition import repeated_phrases
+from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.text.normal import folded
 from capsule_mt.text.segments import Document

@@ -1,6 +1,6 @@
 """The share of each source word that a translation covers: by attention, reverse model, or deletion.
 
-Each method returns a `PieceCoverage` for one translation of one piece. `capsule_mt.calibration` fits the curves.
+Each method returns a `PieceCoverage` for one translation of one piece. `calibration` fits the curves.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from capsule_mt.coverage.completeness import completeness, gap_of
-from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
+from capsule_mt.coverage.curves import on_curve
+from capsule_mt.coverage.deletion import coverages_by_deletion
 from capsule_mt.coverage.names import DEFAULT_MARKS, METHODS, REMOVED, CoveredBy, Marks, head_of
+from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport, piece_coverage
 from capsule_mt.coverage.supported import DOUBT_THRESHOLDS, attended_words, support_doubts, support_share
 from capsule_mt.coverage.unrelated import hallucinations, raises_alarm
 from capsule_mt.coverage.verified import (
@@ -21,48 +23,14 @@ from capsule_mt.coverage.verified import (
     doubts,
     information_of,
     offsets_of,
-    without_tokens,
 )
 from capsule_mt.engine.search import Candidates, Decoder, Hypothesis, Ids, Readings
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
-from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import NO_LISTS, WORDS, SourceWord, WordLists, is_mark
+from capsule_mt.text.words import NO_LISTS, WordLists, is_mark
 
 MIN_PRECISION = 0.5  # of marks, for them to be a default
-CALIBRATED_THRESHOLD = 0.5  # for older calibrations, which do not store one
-MIN_COPIED_LETTERS = 4  # shorter words often belong to both languages
-# without a calibration, a word below these is left out
-ATTENTION_THRESHOLD, DELETION_THRESHOLD = 0.2, 0.5
-
-
-class PieceCoverage(NamedTuple):
-    """The coverage of one piece by one translation.
-
-    covered, marked: for each word, the share that is translated, and whether the word is marked as left out.
-    score: of the piece: the mean over the words that count, calibrated if there are curves.
-    omitted_share: the mean share of a source word that is left out, before calibration.
-    support: of the words of the translation, if that was requested.
-    """
-
-    covered: list[float]
-    marked: list[bool]
-    score: float
-    omitted_share: float
-    support: "PieceSupport | None" = None
-
-
-class PieceSupport(NamedTuple):
-    """How far a source supports each word of its translation, which words are marked, and the mean support.
-
-    is_unrelated: whether the alarm of unrelated translations is raised; `None` without one.
-    """
-
-    spans: list[Span]
-    supported: list[float]
-    marked: list[bool]
-    score: float
-    is_unrelated: bool | None = None
+ATTENTION_THRESHOLD = 0.2  # without a calibration, a word below it is left out
 
 
 class Verifier(NamedTuple):
@@ -185,16 +153,16 @@ def cover(
     """
     coverages: list[PieceCoverage] = []
     forced_pairs: list[ForcedPair | None] | None = None
-    texts = [decode(hypothesis.ids) for hypothesis in hypotheses]
+    texts, curves = [decode(hypothesis.ids) for hypothesis in hypotheses], calibration.methods.get(method)
     if verifier is not None and verifier.support:  # forces every translation; "verified" uses these passes
         has_alarm = method == "verified" and calibration.unrelated_alarm is not None
         source_texts = [piece.text for piece in pieces]
         forced_pairs = verifier.reverse.force(texts, source_texts, with_head=True, with_information=has_alarm)
     if method == "deletion":
-        coverages = list(_by_deletion(pieces, hypotheses, texts, decoder, calibration))
+        coverages = list(coverages_by_deletion(pieces, hypotheses, texts, decoder, curves))
     else:
         _complete(hypotheses, [piece.ids for piece in pieces], method, decoder, calibration, end)
-    curves, rows = calibration.methods.get(method), zip(pieces, hypotheses, texts, strict=True)
+    rows = zip(pieces, hypotheses, texts, strict=True)
     if method == "attention":
         coverages = [
             attention_coverage(piece, hypothesis.received or [], curves, text) for piece, hypothesis, text in rows
@@ -245,7 +213,7 @@ def attention_coverage(
     marked = [share < ATTENTION_THRESHOLD for share in covered]
     if curves is not None and "words" not in curves:  # `calibrate` has chosen the head, and not fitted the curves yet
         curves = None
-    return _piece_coverage(piece, covered, marked, _omitted_share(piece, covered), curves, translation)
+    return piece_coverage(piece, covered, marked, curves, translation)
 
 
 def _by_verification(
@@ -273,8 +241,7 @@ def _by_verification(
             is_markable and doubt > threshold
             for is_markable, doubt in zip(candidate.markable, word_doubts, strict=True)
         ]
-        omitted_share, text = _omitted_share(piece, covered), candidate.translation
-        coverage = _piece_coverage(piece, covered, marked, omitted_share, curves, text, by_curve=False)
+        coverage = piece_coverage(piece, covered, marked, curves, candidate.translation, by_curve=False)
         if curves is not None:
             score = coverage.score
             if (weight := curves.get("shortness")) is not None:  # older calibrations score by words alone
@@ -337,107 +304,3 @@ def _piece_supports(
         counted = [share for is_markable, share in zip(markable, shares, strict=True) if is_markable]
         score = sum(counted) / len(counted) if counted else 1.0
         yield PieceSupport([span for span, _ in words], shares, marked, score)
-
-
-# source or target tokens of one batch
-TOKENS_AT_ONCE = 4096
-
-
-def _by_deletion(
-    pieces: Sequence[Piece],
-    hypotheses: Sequence[Hypothesis],
-    texts: Sequence[str],
-    decoder: Decoder,
-    calibration: Calibration,
-) -> Iterator[PieceCoverage]:
-    """Cover a word by p / (p + q): the probability of the translation with (p) and without it (q).
-
-    As in Vamvas and Sennrich 2022.
-    """
-    curves = calibration.methods.get("deletion")
-    for piece, hypothesis, text in zip(pieces, hypotheses, texts, strict=True):
-        words = [word.tokens for word in piece.words if not word.is_exempt]
-        complete, *without_word = _log_probs_without_each(piece.ids, hypothesis.ids, words, decoder)
-        gains = iter([sum(complete) - sum(log_probs) for log_probs in without_word])
-        covered = [1.0 if word.is_exempt else sigmoid(next(gains)) for word in piece.words]
-        marked = [share < DELETION_THRESHOLD for share in covered]
-        yield _piece_coverage(piece, covered, marked, _omitted_share(piece, covered), curves, text)
-
-
-def deletion_gains_by_token(source: Ids, target: Ids, decoder: Decoder) -> list[list[float]]:
-    """Return the nats that each source token adds to each token of a translation [T][S]."""
-    tokens = [[position] for position in range(len(source))]
-    complete, *without_token = _log_probs_without_each(source, target, tokens, decoder)
-    return [[log_prob - log_probs[step] for log_probs in without_token] for step, log_prob in enumerate(complete)]
-
-
-def _log_probs_without_each(
-    source: Ids, target: Ids, words: Sequence[Sequence[int]], decoder: Decoder
-) -> list[list[float]]:
-    """Return the log-probabilities of a translation's tokens: given the complete source, then without each word."""
-    sources = [source, *(without_tokens(source, tokens) for tokens in words)]
-    batch_size, log_probs = max(1, TOKENS_AT_ONCE // max(len(source), len(target), 1)), list[list[float]]()
-    for start in range(0, len(sources), batch_size):
-        batch = sources[start : start + batch_size]
-        log_probs += [forced.log_probs for forced in decoder.force(batch, [target] * len(batch), Readings())]
-    return log_probs
-
-
-def _piece_coverage(
-    piece: Piece,
-    covered: list[float],
-    marked: list[bool],
-    omitted_share: float,
-    curves: Mapping[str, Any] | None,
-    translation: str = "",
-    *,
-    by_curve: bool = True,
-) -> PieceCoverage:
-    """Calibrate, count unknown words as missing, copied ones as covered, and average over the words that count.
-
-    Punctuation and optional words do not count, and function words only where they are marked. A calibrated score is
-    at most the share of counted words that are not marked.
-
-    by_curve: mark words whose calibrated share is below the threshold, and average calibrated shares. Otherwise keep
-    `marked`, and average the shares before calibration.
-    """
-    shares, marks, counted = list[float](), list[bool](), list[tuple[float, bool]]()
-    for word, value, mark in zip(piece.words, covered, marked, strict=True):
-        share = value
-        if curves is not None:
-            share = 1.0 if word.is_exempt else on_curve(curves["words"], evidence_of(value))
-            if by_curve:
-                mark = share < curves.get("threshold", CALIBRATED_THRESHOLD) and not word.is_optional
-        if word.is_unknown:
-            value, share, mark = 0.0, 0.0, True
-        if word.is_copied or (mark and _is_in_translation(piece, word, translation)):
-            value, share, mark = 1.0, 1.0, False
-        shares.append(share)
-        marks.append(mark)
-        if word.counts and (mark or not word.is_function):
-            counted.append((share if by_curve else value, mark))
-    score = 1.0
-    if counted:
-        score = sum(value for value, _ in counted) / len(counted)
-        if curves is not None and by_curve:
-            missing = sum(mark for _, mark in counted) / len(counted)
-            score = min(on_curve(curves["sentences"], score), 1 - missing)
-    return PieceCoverage(shares, marks, score, omitted_share)
-
-
-def _is_in_translation(piece: Piece, word: SourceWord, translation: str) -> bool:
-    """Return whether a translation has a source word unchanged, at least as often as the source.
-
-    Short words do not count: "a" and "no", say, are words of several languages.
-    """
-    text = piece.text[slice(*word.model_span)]
-    if text not in translation or (len(text) < MIN_COPIED_LETTERS and text.isalpha() and text.isascii()):
-        return False
-    target_count, source_count = WORDS.findall(translation).count(text), WORDS.findall(piece.text).count(text)
-    return target_count >= max(source_count, 1)
-
-
-def _omitted_share(piece: Piece, covered: Sequence[float]) -> float:
-    """Return the mean share of a word, punctuation excluded, that is left out."""
-    shares = [1 - value for word, value in zip(piece.words, covered, strict=True) if not word.is_mark]
-    return sum(shares) / max(len(shares), 1)

@@ -95,7 +95,7 @@ class Slot(NamedTuple):
     default: int | None
 
 
-class Kind(NamedTuple):
+class OperationKind(NamedTuple):
     """An operation of operations.def."""
 
     number: int
@@ -105,16 +105,16 @@ class Kind(NamedTuple):
 
 
 @functools.cache
-def operations() -> dict[str, Kind]:
+def operations() -> dict[str, OperationKind]:
     """Return the engine's operations, in the order of their numbers."""
     with open(os.path.join(os.path.dirname(__file__), "operations.def"), encoding="utf-8") as stream:
         text = stream.read().partition("*/")[2]
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, OperationKind] = {}
     for number, entry in enumerate(text.split("OPERATION(")[1:]):
         name, _, body = entry.partition(",")
         parts = body.split('"')
         slots = [_slot(name, part) for part in parts[-1].split(",\n", 2)[2].replace("\n", " ").split("),")]
-        kinds[name] = Kind(number, name, "".join(parts[1::2]), tuple(slots))
+        kinds[name] = OperationKind(number, name, "".join(parts[1::2]), tuple(slots))
     return kinds
 
 
@@ -131,7 +131,7 @@ def _slot(operation: str, text: str) -> Slot:
 class Operation(NamedTuple):
     """One operation: a value for each slot of its kind."""
 
-    kind: Kind
+    kind: OperationKind
     slots: tuple[float, ...]
 
     def value(self, slot: str) -> float:

@@ -5,25 +5,38 @@ aapt collapses white space outside of double quotes, and takes an apostrophe wit
 
 import re
 
-from capsule_mt.formats.catalog import Catalog, Message, Plural
+from capsule_mt.formats.catalog import Message, Plural
+from capsule_mt.formats.format import XML_DECLARATION, Format
 from capsule_mt.formats.markup import Markup
 from capsule_mt.formats.plurals import CATEGORIES, rule_of
 from capsule_mt.formats.units import FormatError
-from capsule_mt.formats.xml import Element, Text, escaped, parse_text
+from capsule_mt.formats.xml import Element, Text, escaped
+from capsule_mt.formats.xml_catalog import XmlCatalog
 
 PART = re.compile(r'\\(u[0-9A-Fa-f]{4}|(?s:.))|(")|(\s+)')
 ESCAPES = {"n": "\n", "t": "\t"}
 RESOURCE = re.compile(r"\s*[@?][\w:+.]*/?[\w.]+\s*")  # "@string/title": another resource
 CDATA = b"<![CDATA["
 
+FORMAT = Format(
+    name="android",
+    suffixes=(".xml",),
+    title="Resources of Android",
+    reader=lambda file: AndroidFile(file.text, file.name, file.language),
+    declaration=XML_DECLARATION,
+    translated="strings, arrays, the plural forms of the target language",
+    unchanged='`translatable="false"`, `<xliff:g>`, references, other resources',
+    limits="XML with another root than `<resources>`, and a `DOCTYPE`, are refused",
+    judges="aapt, translate-toolkit, lxml",
+)
 
-class AndroidFile(Catalog):
+
+class AndroidFile(XmlCatalog):
     """A file of resources. Those that are not texts, and those with `translatable="false"`, stay as they are."""
 
     def __init__(self, text: str, name: str, language: str | None) -> None:
-        super().__init__()
-        self._top = parse_text(text, name)
-        self._name, self._rule = name, rule_of(language)
+        super().__init__(text, name)
+        self._rule = rule_of(language)
         root = next(iter(self._top.elements))
         if root.name != "resources":
             raise FormatError(
@@ -34,24 +47,18 @@ class AndroidFile(Catalog):
             if element.attributes.get("translatable") == "false":
                 continue
             if element.name == "string":
-                self._add_text(element)
+                self._add_content(element, _message(element))
             elif element.name == "string-array":
                 for item in element.elements:
-                    self._add_text(item)
+                    self._add_content(item, _message(item))
             elif element.name == "plurals":
                 self._add_plurals(element)
-
-    def _add_text(self, element: Element) -> None:
-        def write(text: str, _: bool) -> None:
-            element.fill(text)
-
-        self._add(_message(element), f"line {element.line}", write)
 
     def _add_plurals(self, element: Element) -> None:
         items = {item.attributes.get("quantity", ""): item for item in element.elements if item.name == "item"}
         if self._rule is None or "other" not in items or not set(items) <= set(CATEGORIES):
             for item in items.values():
-                self._add_text(item)
+                self._add_content(item, _message(item))
             return
         start = items["other"].start.decode().replace("/>", ">")
 
@@ -64,20 +71,17 @@ class AndroidFile(Catalog):
         sources = {quantity: _message(item) for quantity, item in items.items()}
         self._add(Plural(sources, self._rule.numbers), f"line {element.line}", write)
 
-    def _content(self) -> bytes:
-        return self._top.raw
-
 
 def _message(element: Element) -> Message:
     if RESOURCE.fullmatch(element.text) and not element.elements:
         return Message("")
     markup = Markup()
-    _Reader(markup).add(element)
+    _MarkupReader(markup).add(element)
     is_cdata = element.raw[len(element.start) :].startswith(CDATA)
     return Message("", markup=markup, escape=_escaped_in_cdata if is_cdata else _escaped)
 
 
-class _Reader:
+class _MarkupReader:
     """Adds the content of a string to markup; quotes may begin in one part of it and end in another."""
 
     def __init__(self, markup: Markup) -> None:

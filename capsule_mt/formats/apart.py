@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import finalize
 
-from capsule_mt.formats.reading import check_options, parse
+from capsule_mt.formats.reading import Source, check_options, parse
 from capsule_mt.formats.units import Parsed, Translated
-from capsule_mt.formats.worker import Source, Worker
+from capsule_mt.formats.worker import Worker
 
 SMALL = 16 << 10  # bytes: `html.parser` takes less than three seconds for the worst page of this size
 PACKAGE = b"PK"  # begins .docx, .epub and their like, which are larger inside

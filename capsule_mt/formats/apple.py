@@ -4,10 +4,12 @@ import codecs
 import re
 from collections.abc import Callable
 
-from capsule_mt.formats.catalog import Catalog, Edit, Message, Plural, TextCatalog
+from capsule_mt.formats.catalog import Edit, Message, Plural, TextCatalog
+from capsule_mt.formats.format import XML_DECLARATION, Format
 from capsule_mt.formats.plurals import CATEGORIES, rule_of
 from capsule_mt.formats.units import FormatError
-from capsule_mt.formats.xml import Element, escaped, parse_text
+from capsule_mt.formats.xml import Element, escaped
+from capsule_mt.formats.xml_catalog import XmlCatalog
 
 SPACE = re.compile(r"(?:\s|//[^\n]*|/\*(?s:.*?)\*/)*")
 STRING = re.compile(r'"((?:[^"\\]|\\(?s:.))*)"|([\w./$:-]+)')
@@ -17,6 +19,33 @@ VARIABLE = re.compile(r"%(?:\d+\$)?#@\w+@|%(?:\d+\$)?[-+ 0#]*\d*(?:\.\d+)?(?:hh|
 # dictionaries of texts for widths of the screen ("20") and for devices ("mac")
 VARIANTS = ("NSStringVariableWidthRuleType", "NSStringDeviceSpecificRuleType")
 MARKS = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE, "utf-8": codecs.BOM_UTF8}
+
+# of a property list that Xcode has compiled
+COMPILED = {b"bplist": "is a binary property list, as in a built app: translate the file of the project"}
+STRINGS = Format(
+    name="strings",
+    suffixes=(".strings",),
+    title="Catalogs of Apple's systems",
+    reader=lambda file: StringsFile(file.text, file.name, file.language, file.content, file.encoding),
+    keeps_mark=False,  # written by the reader, also that of UTF-16
+    refused_starts=COMPILED,
+    translated="values, also of keys without one",
+    unchanged="keys, comments, the encoding if it is UTF-8 or UTF-16",
+    limits="compiled property lists, and escapes by numbers of an old encoding, are refused",
+    judges="openstep-plist",
+)
+STRINGSDICT = Format(
+    name="stringsdict",
+    suffixes=(".stringsdict",),
+    title="Plurals of Apple's systems",
+    reader=lambda file: StringsdictFile(file.text, file.name, file.language),
+    declaration=XML_DECLARATION,
+    refused_starts=COMPILED,
+    translated="the plural forms of the target language, variants by width or device",
+    unchanged="keys",
+    limits="compiled property lists, and a `DOCTYPE` with entities, are refused",
+    judges="plistlib",
+)
 
 
 class StringsFile(TextCatalog):
@@ -84,13 +113,11 @@ class StringsFile(TextCatalog):
         return self._mark + super()._content().decode().encode(self._encoding)
 
 
-class StringsdictFile(Catalog):
+class StringsdictFile(XmlCatalog):
     """A .stringsdict file: each variable of a message has a text for each plural form."""
 
     def __init__(self, text: str, name: str, language: str | None) -> None:
-        super().__init__()
-        self._name = name
-        self._top = parse_text(text, name, allows_doctype=True)
+        super().__init__(text, name, allows_doctype=True)
         self._rule = rule_of(language)
         root = next((element for element in self._top.elements if element.local == "plist"), None)
         if root is None:
@@ -138,9 +165,6 @@ class StringsdictFile(Catalog):
             element.fill(escaped(text))
 
         self._add(Message(element.text, VARIABLE), f"line {element.line}", write)
-
-    def _content(self) -> bytes:
-        return self._top.raw
 
 
 def _pairs(element: Element) -> dict[str, Element]:

@@ -6,7 +6,7 @@ from itertools import accumulate
 from capsule_mt.formats.cues import TAG, Block, Cue
 
 SECTION = re.compile(r"\s*\[([^\]]*)\]")
-FORMAT = re.compile(r"\s*Format:\s*(.*)", re.IGNORECASE)
+FORMAT_LINE = re.compile(r"\s*Format:\s*(.*)", re.IGNORECASE)
 DIALOGUE = re.compile(r"(\s*Dialogue:\s*)(.*)", re.IGNORECASE)
 # those of a file without a `Format:` line
 FIELDS: tuple[str, ...] = ("layer", "start", "end", "style", "name", "marginl", "marginr", "marginv", "effect", "text")
@@ -25,7 +25,7 @@ def blocks(text: str) -> list[Block]:
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         if title := SECTION.match(line):
             section = title[1].strip().lower()
-        elif section == "events" and (names := FORMAT.match(line)):
+        elif section == "events" and (names := FORMAT_LINE.match(line)):
             fields = tuple(name.strip().lower() for name in names[1].split(","))
         cue = _cue(line, fields) if section == "events" else None
         parts.append(line if cue is None else cue)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from capsule_mt.formats.archive import Archive, Kind
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.paragraphs import DocumentPart, Paragraph, ParagraphFile, descriptions
 from capsule_mt.formats.runs import Dialect, RunParagraph
 
@@ -13,6 +14,18 @@ DIALECT = Dialect(
     "w",
     '<w:t xml:space="preserve">',
     re.compile(rb"<w:(?:lang|noProof)\b[^<>]*/>|<w:rPr>\s*</w:rPr>|<w:rPr/>"),
+)
+
+FORMAT = Format(
+    name="docx",
+    suffixes=(".docx",),
+    title="Word documents",
+    reader=lambda file: DocxFile(file.content, file.name),
+    is_binary=True,
+    translated="text, tables, headers, footers, notes, text boxes, descriptions of pictures",
+    unchanged="the format of each run; pictures, styles, comments, fields, blanks to fill in",
+    limits="an encrypted document is refused; soft hyphens are dropped",
+    judges="python-docx",
 )
 
 

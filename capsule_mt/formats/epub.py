@@ -7,6 +7,7 @@ from itertools import islice
 from urllib.parse import unquote
 
 from capsule_mt.formats.archive import Archive, Kind
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.html import HtmlFile
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors
@@ -18,6 +19,19 @@ PAGES = ("application/xhtml+xml", "text/html")
 CONTENTS = "application/x-dtbncx+xml"  # the table of contents of EPUB 2
 METADATA = frozenset({"dc:title", "dc:description", "dc:subject"})
 ENCODING = re.compile(rb"""\A(?:\xef\xbb\xbf)?\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
+
+FORMAT = Format(
+    name="epub",
+    suffixes=(".epub",),
+    title="Electronic books",
+    reader=lambda file: EpubFile(file.content, file.name, file.language),
+    is_binary=True,
+    has_language_tags=True,
+    translated="pages as in `.html`, the table of contents, title, description, subjects, the language",
+    unchanged="styles, fonts, pictures, addresses",
+    limits="a book with copy protection, and a `DOCTYPE` with entities, are refused",
+    judges="ebooklib, lxml",
+)
 
 
 class EpubFile:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
 
+from capsule_mt.formats.format import Format, InputFile
 from capsule_mt.formats.markup import MARKUP, Markup, unescaped
 from capsule_mt.formats.units import Translated, Unit
 from capsule_mt.formats.xml import escaped
@@ -36,7 +37,23 @@ LONG_REFERENCE = re.compile(r"&#[0-9]{1000,}")  # too long for `int`, from 4,301
 UNFINISHED_TAG = re.compile(r"</?[A-Za-z][^<>]*\Z")
 XHTML = re.compile(r"<html\b[^<>]*\sxmlns\s*=")
 LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""")
+WHOLE_PAGE = re.compile(rb"(?i)<(?:html|head)[\s>]")
 META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)", re.I)
+
+FORMAT = Format(
+    name="html",
+    suffixes=(".html", ".htm", ".xhtml"),
+    title="Web pages",
+    reader=lambda file: _read(file),
+    has_language_tags=True,
+    keeps_mark=False,  # written by the encoding
+    declaration=rb"""(?i)<meta[^>]+charset\s*=\s*(?:["']\s*)?([\w.:-]+)""",
+    translated="text with its inline tags; `alt`, `title`, `placeholder`, `aria-label` and the like; labels of "
+    "options and buttons, `<textarea>`, descriptions in `<meta>`; the `lang` of `<html>`",
+    unchanged='code, `<pre>`, scripts, styles, comments, SVG, MathML, `translate="no"`, the `lang` of other elements',
+    limits="texts in another language are translated as if they were in the source language",
+    judges="html5lib, lxml",
+)
 
 
 @dataclass
@@ -51,7 +68,7 @@ class Event:
     is_empty: bool = False  # an element without an end tag
 
 
-class _Reader(HTMLParser):
+class _HtmlReader(HTMLParser):
     def __init__(self, text: str, is_xml: bool) -> None:
         super().__init__(convert_charrefs=False)
         self._is_xml = is_xml
@@ -138,7 +155,7 @@ class HtmlFile:
         form_text: list[str] = []  # the content of a `<textarea>`
         is_form_text = False
         self._is_xml = XHTML.search(text) is not None
-        for event in _Reader(text, self._is_xml).events:
+        for event in _HtmlReader(text, self._is_xml).events:
             if fixed:
                 if event.kind == "start" and event.name == fixed[0]:
                     fixed.append(event.name)
@@ -282,6 +299,15 @@ class HtmlFile:
                 self._line += line.count("\n")
             else:
                 self._add(line)
+
+
+def _read(file: InputFile) -> HtmlFile:
+    """Read a page, to be written in the encoding that it states.
+
+    Browsers do not read a page as UTF-8 unless it says so: in ASCII, other characters are references (`&#231;`).
+    """
+    is_ascii = file.content.isascii() and WHOLE_PAGE.search(file.content) is not None
+    return HtmlFile(file.text, file.encoding or ("ascii" if is_ascii else "utf-8"), file.language)
 
 
 def _shown_attributes(event: Event) -> set[str]:

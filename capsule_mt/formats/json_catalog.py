@@ -11,6 +11,7 @@ from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-define
 from typing import Any, NamedTuple
 
 from capsule_mt.formats.catalog import BAR, SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog, is_language_code
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.icu import has_branches
 from capsule_mt.formats.plurals import CATEGORIES, NUMBER
 from capsule_mt.formats.units import BY_HAND, Translated
@@ -28,6 +29,29 @@ WIKI_CHOICE = re.compile(r"(\{\{(?:plural|gender|grammar):[^{}|]*\|)([^{}]*)\}\}
 MAX_WIKI_CHOICES = 3  # in one message
 CHROME = re.compile(r"\$\w+\$|\$\d|\$\$")  # the placeholders of messages.json
 GO_METADATA = ("id", "hash", "description", "leftDelim", "rightDelim")  # beside the plural forms of a go-i18n message
+
+JSON = Format(
+    name="json",
+    suffixes=(".json",),
+    title="Catalogs in JSON: of i18next, vue-i18n, go-i18n, MediaWiki and Chrome",
+    reader=lambda file: JsonCatalog(file.text, file.name, file.language),
+    translated="texts, also nested ones and lists; plurals (`_one`, `_other`; objects with `one` and `other`; "
+    "branches of ICU) in the plural forms of the target language; the parts between bars (` | `), each by itself",
+    unchanged="keys, layout, comments, metadata, `$t(...)`, `$USER$`, numbers, `true`, `null`",
+    limits="a file with more numbers and switches than texts is refused; a message of MediaWiki with more than three "
+    "choices stays as it is",
+    judges="json, translate-toolkit",
+)
+ARB = Format(
+    name="arb",
+    suffixes=(".arb",),
+    title="Catalogs of Flutter",
+    reader=lambda file: JsonCatalog(file.text, file.name, file.language, is_arb=True),
+    translated="texts; branches of ICU in the plural forms of the target language",
+    unchanged="keys, layout, metadata (`@key`)",
+    limits="a branch that cannot be read stays in the source language",
+    judges="json, pyicumessageformat",
+)
 
 
 class Member(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from urllib.parse import unquote
 
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.html import HtmlFile
 from capsule_mt.formats.markdown_inline import References, add_inline, escaped, escaped_start, normalised
 from capsule_mt.formats.markdown_lines import (
@@ -53,6 +54,20 @@ BLOCK_ELEMENTS = frozenset(
     main menu menuitem nav noframes ol optgroup option p param pre script search section style summary table tbody td
     textarea tfoot th thead title tr track ul
     """.split()  # noqa: SIM905  a word a line would be sixty lines
+)
+
+FORMAT = Format(
+    name="markdown",
+    suffixes=(".md", ".markdown", ".mdx"),
+    title="Markdown",
+    reader=lambda file: MarkdownFile(file.text),
+    needs_line_feeds=True,
+    translated="paragraphs, headings, lists, quotes, tables, footnotes, definitions, `alt` texts, blocks of HTML; "
+    "alerts, containers and admonitions with their titles; links to headings of the same page",
+    unchanged="code, mathematics, front matter, addresses and titles of links, ids, Liquid, directives that are not "
+    "text, imports and components of MDX",
+    limits="links from other pages keep the old anchor: give such a heading an id (`{#id}`)",
+    judges="markdown-it-py, mdit-py-plugins",
 )
 
 

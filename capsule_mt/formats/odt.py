@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from capsule_mt.formats.archive import Archive, Kind
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.paragraphs import ACTION, DocumentPart, Paragraph, ParagraphFile, numbered
 from capsule_mt.formats.units import FormatError
 from capsule_mt.formats.xml import Element, Text, escaped
@@ -18,6 +19,18 @@ PAIRS = frozenset({"text:span", "text:a", "text:meta", "text:ruby", "text:ruby-b
 BREAKS = frozenset({"text:tab", "text:line-break"})
 DROPPED = frozenset({"text:soft-page-break"})
 REVISION = re.compile(r"officeooo:(?:paragraph-)?rsid")  # of an edit, which LibreOffice stores as a format
+
+FORMAT = Format(
+    name="odt",
+    suffixes=(".odt", ".odp"),
+    title="OpenDocument texts and presentations",
+    reader=lambda file: OdtFile(file.content, file.name),
+    is_binary=True,
+    translated="text, tables, headers, footers, notes, text boxes, descriptions of pictures",
+    unchanged="pictures, styles, comments, deleted text, fields, blanks to fill in",
+    limits="an encrypted document is refused; soft hyphens are dropped",
+    judges="odfpy",
+)
 
 
 class OdtParagraph(Paragraph):

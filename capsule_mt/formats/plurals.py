@@ -14,7 +14,7 @@ from capsule_mt.formats.units import Translated
 from capsule_mt.text.keeping import Item, placeholders_of
 from capsule_mt.text.languages import language_of
 
-Source = TypeVar("Source")
+SourceType = TypeVar("SourceType")
 MAX_NUMBER = 200  # every integer form of our languages has a number below
 CATEGORIES = ("zero", "one", "two", "few", "many", "other")
 NUMBER = re.compile(r"%(?:\(\w+\)|\d+\$)?l?[diu]|%n|%\{count\}|\{\{-?\s*count\s*\}\}|\{(?:n|num|count|number)\}")
@@ -173,8 +173,8 @@ class PluralMessage:
 
 
 def source_of_form(
-    name: str, numbers: Sequence[int], sources: Mapping[str, Source], placeholder: str | None = None
-) -> Source:
+    name: str, numbers: Sequence[int], sources: Mapping[str, SourceType], placeholder: str | None = None
+) -> SourceType:
     """Return the source's text for a target form that covers these numbers."""
     if 1 not in numbers or 2 in numbers:
         return sources.get(name, sources["other"])

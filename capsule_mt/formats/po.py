@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from capsule_mt.formats.entities import Entities
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, numbers_of_forms, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit, note_of_branches
@@ -22,6 +23,21 @@ PLURAL = re.compile(r"plural\s*=([^;]*)")
 LANGUAGE = re.compile(r"^Language:[ \t]*(\w.*)$", re.M)
 BOUNDARY = "\0"  # between the singular and the plural of a message: a catalog does not hold it
 MAX_PLURALS = 10  # Arabic has 6; msgstr[9] is the last
+
+FORMAT = Format(
+    name="po",
+    suffixes=(".po", ".pot"),
+    title="Catalogs of gettext",
+    reader=lambda file: PoFile(file.text, file.name, file.language),
+    has_flags=True,
+    needs_line_feeds=True,
+    keeps_mark=False,  # gettext refuses one
+    declaration=rb"charset=([\w.:-]+)",
+    translated="empty entries, each plural form of the target language, menu keys (`_File`, `&File`)",
+    unchanged="translated and fuzzy entries, comments, obsolete entries",
+    limits="a catalog with translations into another language is refused; an entry to check becomes `fuzzy`",
+    judges="`msgfmt -c`, polib, babel",
+)
 
 
 @dataclass

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from capsule_mt.formats.archive import Archive, Kind
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.paragraphs import DocumentPart, ParagraphFile, descriptions, numbered
 from capsule_mt.formats.runs import Dialect, RunParagraph
 
@@ -19,6 +20,18 @@ DIALECT = Dialect(
     re.compile(
         rb'\s(?:lang|altLang|dirty|err|smtClean|smtId|noProof)="[^"]*"|<a:rPr\s*/>|<a:rPr\s*>\s*</a:rPr>',
     ),
+)
+
+FORMAT = Format(
+    name="pptx",
+    suffixes=(".pptx",),
+    title="PowerPoint presentations",
+    reader=lambda file: PptxFile(file.content, file.name),
+    is_binary=True,
+    translated="slides, tables, titles of charts, diagrams, speaker notes, descriptions of pictures",
+    unchanged="the format of each run; pictures, masters, layouts, comments, blanks to fill in",
+    limits="an encrypted presentation is refused; soft hyphens are dropped",
+    judges="python-pptx",
 )
 
 

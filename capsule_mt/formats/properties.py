@@ -7,6 +7,7 @@ import re
 
 from capsule_mt.files.encodings import is_utf8
 from capsule_mt.formats.catalog import Message, TextCatalog
+from capsule_mt.formats.format import Format
 
 # a comment, or a key, its separator and its value, which may go on on the next line
 SEPARATOR = r"(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+|(?=\n|\Z))"
@@ -17,6 +18,19 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 ARGUMENT = re.compile(r"\{\s*\d")
 EXPRESSION = re.compile(r"\$\{[A-Za-z]")
 LONE_APOSTROPHE = re.compile(r"(?<!')'(?!')")
+
+FORMAT = Format(
+    name="properties",
+    suffixes=(".properties",),
+    title="Catalogs of Java",
+    reader=lambda file: PropertiesFile(file.text, file.name, file.language, file.content),
+    needs_line_feeds=True,
+    default_encoding="latin-1",  # before Java 9
+    translated="values, with the doubled apostrophes of `MessageFormat`",
+    unchanged="keys, comments, the encoding: a file in ASCII or Latin-1 is written in ASCII with escapes",
+    limits="branches such as `{0,choice,...}` stay in the source language",
+    judges="javaproperties, translate-toolkit",
+)
 
 
 class PropertiesFile(TextCatalog):

@@ -5,10 +5,12 @@ What a person wrote stays, also if it is unfinished. A translation that fails a 
 
 import re
 
-from capsule_mt.formats.catalog import Catalog, Message, Plural
+from capsule_mt.formats.catalog import Message, Plural
+from capsule_mt.formats.format import XML_DECLARATION, Format
 from capsule_mt.formats.plurals import Rule, rule_of
 from capsule_mt.formats.units import FormatError
-from capsule_mt.formats.xml import Element, Text, escaped, parse_text
+from capsule_mt.formats.xml import Element, Text, escaped
+from capsule_mt.formats.xml_catalog import XmlCatalog
 from capsule_mt.text.languages import is_other_language, language_of
 
 OBSOLETE = ("vanished", "obsolete")
@@ -26,13 +28,26 @@ QT_RULES = {
     ),
 }
 
+FORMAT = Format(
+    name="qt",
+    suffixes=(".ts",),
+    title="Catalogs of Qt",
+    reader=lambda file: QtFile(file.text, file.name, file.language),
+    has_flags=True,
+    declaration=XML_DECLARATION,
+    translated="messages without a translation, with the plural forms of Qt",
+    unchanged="texts that a person left unfinished, vanished messages",
+    limits="a file for another target language, and a `DOCTYPE` with entities, are refused; a message to check stays "
+    "`unfinished`",
+    judges="`lrelease`, `lconvert`",
+)
 
-class QtFile(Catalog):
+
+class QtFile(XmlCatalog):
     """A catalog of Qt."""
 
     def __init__(self, text: str, name: str, language: str | None) -> None:
-        super().__init__()
-        self._top = parse_text(text, name, allows_doctype=True)
+        super().__init__(text, name, allows_doctype=True)
         root = next((element for element in self._top.elements if element.name == "TS"), None)
         if root is None:
             raise FormatError(f"{name}: the root of a .ts must be <TS>")
@@ -42,7 +57,7 @@ class QtFile(Catalog):
                 f"{name}, line {root.line}: the catalog is for {str(stated)[:40]}, but the model translates into "
                 f"{language}: use another model, or correct `language` in the file"
             )
-        self._name, self._root, self._language = name, root, stated or language
+        self._root, self._language = root, stated or language
         self._rule = qt_rule(self._language)
         for element in root.walk():
             if element.name == "message":
@@ -90,9 +105,6 @@ class QtFile(Catalog):
     def _state_language(self) -> None:
         if self._language and "language" not in self._root.attributes:
             self._root.set_attribute("language", self._language)
-
-    def _content(self) -> bytes:
-        return self._top.raw
 
 
 def qt_rule(language: str | None) -> Rule | None:

@@ -1,100 +1,37 @@
-"""Choose a format by a file's name, and parse the bytes of the file."""
+"""Read the bytes of a file with the reader of its format, and translate them."""
 
 import codecs
 import io
-import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from capsule_mt.files.encodings import check_encoding, encoding_of_mark, is_utf8
+from capsule_mt.files.reading import decoded
+from capsule_mt.formats.format import Format, InputFile
+from capsule_mt.formats.registry import FLAGGING, INDEX, TABLES, format_named
 from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors, notes_of, translated
 from capsule_mt.messages import warn
-from capsule_mt.text.languages import file_code, is_known_language
+from capsule_mt.text.languages import file_code
 
-# the formats and the suffixes of their files
-FORMATS = {
-    "html": (".html", ".htm", ".xhtml"),
-    "srt": (".srt",),
-    "vtt": (".vtt",),
-    "ass": (".ass", ".ssa"),
-    "po": (".po", ".pot"),
-    "xliff": (".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".mxliff", ".poxliff"),
-    "markdown": (".md", ".markdown", ".mdx"),
-    "docx": (".docx",),
-    "pptx": (".pptx",),
-    "odt": (".odt", ".odp"),
-    "epub": (".epub",),
-    "json": (".json",),
-    "arb": (".arb",),
-    "yaml": (".yml", ".yaml"),
-    "properties": (".properties",),
-    "strings": (".strings",),
-    "stringsdict": (".stringsdict",),
-    "android": (".xml",),
-    "resx": (".resx", ".resw"),
-    "qt": (".ts",),
-    "tsv": (".tsv",),
-    "csv": (".csv",),
-}
-# catalogs of apps, whose messages are loaded by a program
-CATALOGS = ("json", "arb", "properties", "strings", "stringsdict", "android", "resx", "qt", "yaml")
-TABLE_FORMATS = ("tsv", "csv")
-ARCHIVE_FORMATS = ("docx", "pptx", "odt", "epub")
-LINE_FORMATS = ("po", "properties", "yaml", "srt", "vtt", "ass", "markdown", *TABLE_FORMATS)  # line breaks count
-FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagged for review
-BCP_47_FORMATS = ("html", "epub", "xliff")  # which state a language as "pt-BR"; others also as "pt_BR"
-# programs of the Translate Toolkit that make a .po of a kind of file
-CONVERTERS = {".toml": "toml2po", ".ini": "ini2po", ".ftl": "fluent2po", ".php": "php2po", ".rc": "rc2po"}
-# suffixes of files whose lines are sentences; a file may also be named after its language, as text.pt_BR
-LINE_SUFFIXES = (".txt", ".text", ".src", ".trg", ".tgt", ".ref", ".hyp")
-# suffixes of files that are more than lines of text and that we cannot read, and what else to do with them
-UNREADABLE_SUFFIXES = {
-    **{suffix: f"`{program}` of the Translate Toolkit makes a .po of it" for suffix, program in CONVERTERS.items()},
-    ".adoc": "`asciidoc2po` of the Translate Toolkit makes a .po of it",
-    ".ics": "`ical2po` of the Translate Toolkit makes a .po of it",
-    ".sub": "`sub2po` of the Translate Toolkit makes a .po of it",
-    ".xcstrings": "let Xcode export the localization as .xliff",
-    **dict.fromkeys((".json5", ".jsonc"), "write it as .json, without comments"),
-    **dict.fromkeys((".jsonl", ".tmx", ".svg", ".rst", ".tex", ".ipynb", ".sbv", ".ttml"), ""),
-    **dict.fromkeys((".tbx", ".dtd", ".catkeys"), ""),
-}
+PLAIN = "text"  # not in the registry: the whole file is one unit
 GZIP = b"\x1f\x8b"
 MAX_UNPACKED = 256 << 20  # bytes
-# how a file begins that is XML or HTML, whatever its name is
-MARKUP_START = (
-    rb"(?i)(?:\xef\xbb\xbf)?\s*(?:<!--(?s:.*?)-->\s*)?"
-    rb"<(?:\?xml\s|!doctype\s|!entity\s|html[\s>]|[a-z][\w:.-]*\s[^<>]*\bxmlns\b)"
-)
-WHOLE_PAGE = rb"(?i)<(?:html|head)[\s>]"
-PLAIN = "text"  # the whole file is one unit
-# where a file declares its encoding
-DECLARATIONS = {
-    "html": rb"""(?i)<meta[^>]+charset\s*=\s*(?:["']\s*)?([\w.:-]+)""",
-    "po": rb"charset=([\w.:-]+)",
-    **dict.fromkeys(
-        ("xliff", "stringsdict", "android", "resx", "qt"), rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.:-]+)"""
-    ),
-}
+MAX_DECLARATION = 4096  # bytes of a file in which it may declare its encoding
 
 
-def suffix_of(name: object) -> str:
-    """Return the suffix of a name in lower case, without a final .gz."""
-    stem, suffix = os.path.splitext(str(name).lower())
-    return os.path.splitext(stem)[1] if suffix == ".gz" else suffix
+class Source(NamedTuple):
+    """A file as it was sent; its options are those of `parse`."""
 
-
-def format_of(name: object) -> str | None:
-    """Return the format of a file by its name, which may also end in .gz; `None` if we do not have a reader for it."""
-    suffix = suffix_of(name)
-    return next((format for format, suffixes in FORMATS.items() if suffix in suffixes), None)
-
-
-def has_plain_lines(name: object) -> bool:
-    """Return whether a file has plain lines of text by its name, which may also end in .gz."""
-    suffix = suffix_of(name)
-    return suffix in ("", *LINE_SUFFIXES) or is_known_language(suffix[1:])
+    content: bytes
+    format: str
+    name: str
+    encoding: str | None = None
+    language: str | None = None
+    column: str | None = None
+    flag_all: bool = False
 
 
 def parse(
@@ -110,7 +47,7 @@ def parse(
     """Read a file, and write it once as a trial: a file that cannot be written fails before it is translated.
 
     Args:
-        format: one of `FORMATS`, or `PLAIN`.
+        format: one of `INDEX`, or `PLAIN`.
         name: the file's name in messages.
         encoding: by default the one that the file declares, else UTF-8.
         column: the column of a table to translate, by its number from 1 or its name.
@@ -119,33 +56,29 @@ def parse(
     """
     shown = str(name)
     check_options(format, shown, column, flag_all)
-    if language is not None:
-        language = file_code(language)
-        if format in BCP_47_FORMATS:
-            language = language.replace("_", "-")
-    options = (content, format, shown, encoding, column, language)
+    source = Source(content, format, shown, encoding, language, column, flag_all)
     with named_errors(shown, format):
-        read_after_trial(*options)
-        return NamedFile(read(*options), shown, format, flag_all)  # again: the trial has changed the first one
+        read_after_trial(source)
+        return NamedFile(read(source), source)  # again: the trial has changed the first one
 
 
 def check_options(format: str, name: str, column: str | None, flag_all: bool) -> None:
     """Raise a `ValueError` if a format does not have these options."""
-    if format not in (PLAIN, *FORMATS):
-        raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
-    if format in TABLE_FORMATS and column is None:
+    if format not in (PLAIN, *INDEX):
+        raise ValueError(f"`format` must be one of {', '.join(INDEX)}, got {format!r}")
+    if format in TABLES and column is None:
         raise ValueError(f"{name}: a table needs the column to translate (`--column 2`)")
-    if format not in TABLE_FORMATS and column is not None:
-        raise ValueError(f"{name}: `column` is for tables ({', '.join(TABLE_FORMATS)}), this is {format}")
-    if flag_all and format not in FLAGGING_FORMATS:
-        raise ValueError(f"{name}: `flag_all` is for {', '.join(FLAGGING_FORMATS)}; {format} does not have flags")
+    if format not in TABLES and column is not None:
+        raise ValueError(f"{name}: `column` is for tables ({', '.join(TABLES)}), this is {format}")
+    if flag_all and format not in FLAGGING:
+        raise ValueError(f"{name}: `flag_all` is for {', '.join(FLAGGING)}; {format} does not have flags")
 
 
 class NamedFile:
     """A parsed file whose errors on writing name it."""
 
-    def __init__(self, file: Parsed, name: str, format: str, flag_all: bool = False) -> None:
-        self._file, self._name, self._format, self._flag_all = file, name, format, flag_all
+    def __init__(self, file: Parsed, source: Source) -> None:
+        self._file, self._name, self._format, self._flag_all = file, source.name, source.format, source.flag_all
         self.units, self.keep = file.units, file.keep
 
     def write(self, translations: Sequence[Translated]) -> bytes:
@@ -159,117 +92,56 @@ class NamedFile:
             return self._file.write(translations)
 
 
-def read_after_trial(*options: Any) -> Parsed:
-    """Read a file and write it as a trial, which changes it: take only its units. The options are those of `read`."""
-    file = read(*options)
+def read_after_trial(source: Source) -> Parsed:
+    """Read a file and write it as a trial, which changes it: take only its units."""
+    file = read(source)
     file.write([Translated(unit.text) for unit in file.units])
     return file
 
 
-def read(
-    content: bytes, format: str, name: str, encoding: str | None, column: str | None, language: str | None
-) -> Parsed:
-    """Read a file with the class of its format; a packed one is packed again when it is written."""
+def read(source: Source) -> Parsed:
+    """Read a file with the reader of its format; a packed one is packed again when it is written."""
+    content, name = source.content, source.name
     if content.startswith(GZIP) and name.lower().endswith(".gz"):
-        return _Packed(read(_unpacked(content, name), format, name, encoding, column, language))
-    from capsule_mt.files.encodings import check_encoding, encoding_of_mark, is_utf8  # late, as the formats
-    from capsule_mt.files.reading import decoded
+        return _Packed(read(source._replace(content=_unpacked(content, name))))
+    format = PLAIN_TEXT if source.format == PLAIN else format_named(source.format)
+    language = None if source.language is None else file_code(source.language)
+    if language is not None and format.has_language_tags:
+        language = language.replace("_", "-")
+    if format.is_binary:
+        return format.reader(InputFile(name, content, "", None, language, source.column))
+    text, encoding = _decoded(source, format)
+    if format.needs_line_feeds and "\r" in text and "\n" not in text:
+        raise FormatError(f"{name}: its lines end with CR alone, as on old Macs; let them end with LF or CRLF")
+    file = format.reader(InputFile(name, content, text, encoding, language, source.column))
+    return _WithByteOrderMark(file) if format.keeps_mark and content.startswith(codecs.BOM_UTF8) else file
 
-    if format in ARCHIVE_FORMATS:
-        return _archive(content, format, name, language)
-    if format in ("strings", "stringsdict") and content.startswith(b"bplist"):
-        raise FormatError(f"{name}: is a binary property list, as in a built app: translate the file of the project")
-    declared = encoding or encoding_of_mark(content) or _declared(content, format)
-    if format == "properties" and declared is None and not is_utf8(content):  # the encoding before Java 9
-        declared = "latin-1"
+
+def _decoded(source: Source, format: Format) -> tuple[str, str | None]:
+    """Return the text of a file, and the encoding that the caller names or the file states."""
+    content, name = source.content, source.name
+    for start, reason in format.refused_starts.items():
+        if content.startswith(start):
+            raise FormatError(f"{name}: {reason}")
+    encoding = source.encoding or encoding_of_mark(content) or _declared(content, format.declaration)
+    if encoding is None and format.default_encoding is not None and not is_utf8(content):
+        encoding = format.default_encoding
     try:
-        check_encoding(declared or "utf-8")
+        check_encoding(encoding or "utf-8")
     except ValueError as error:
         raise FormatError(f"{name}: {error}") from None
     try:
-        text = decoded(content, name, declared)
+        return decoded(content, name, encoding), encoding
     except ValueError as error:
         raise FormatError(str(error)) from None
-    if format == PLAIN:
-        return _Plain(text)
-    if format in LINE_FORMATS and "\r" in text and "\n" not in text:
-        raise FormatError(f"{name}: its lines end with CR alone, as on old Macs; let them end with LF or CRLF")
-    if format == "html":
-        from capsule_mt.formats.html import HtmlFile
-
-        # browsers do not read a page as UTF-8 unless it says so: in ASCII, other characters are references (`&#231;`)
-        is_ascii = declared is None and content.isascii() and re.search(WHOLE_PAGE, content) is not None
-        return HtmlFile(text, declared or ("ascii" if is_ascii else "utf-8"), language)
-    if format == "po":  # written without a byte-order mark, which gettext refuses
-        from capsule_mt.formats.po import PoFile
-
-        return PoFile(text, name, language)
-    if format in CATALOGS:
-        return read_catalog(text, content, format, name, language, encoding)
-    file: Parsed
-    if format in ("srt", "vtt", "ass"):
-        from capsule_mt.formats.subtitles import SubtitleFile
-
-        file = SubtitleFile(text, format, name)
-    elif format == "xliff":
-        from capsule_mt.formats.xliff import XliffFile
-
-        file = XliffFile(text, name, language)
-    elif format == "markdown":
-        from capsule_mt.formats.markdown import MarkdownFile
-
-        file = MarkdownFile(text)
-    else:
-        from capsule_mt.formats.table import TableFile
-
-        file = TableFile(text, str(column), is_csv=format == "csv", name=name)
-    return _WithByteOrderMark(file) if content.startswith(codecs.BOM_UTF8) else file
 
 
-def _archive(content: bytes, format: str, name: str, language: str | None) -> Parsed:
-    """Read a zip file of XML."""
-    if format == "docx":
-        from capsule_mt.formats.docx import DocxFile
-
-        return DocxFile(content, name)
-    if format == "pptx":
-        from capsule_mt.formats.pptx import PptxFile
-
-        return PptxFile(content, name)
-    if format == "odt":
-        from capsule_mt.formats.odt import OdtFile
-
-        return OdtFile(content, name)
-    from capsule_mt.formats.epub import EpubFile
-
-    return EpubFile(content, name, language)
-
-
-def read_catalog(
-    text: str, content: bytes, format: str, name: str, language: str | None, encoding: str | None = None
-) -> Parsed:
-    """Read a catalog of an app with the class of its format."""
-    from capsule_mt.formats.android import AndroidFile
-    from capsule_mt.formats.apple import StringsdictFile, StringsFile
-    from capsule_mt.formats.json_catalog import JsonCatalog
-    from capsule_mt.formats.properties import PropertiesFile
-    from capsule_mt.formats.qt import QtFile
-    from capsule_mt.formats.resx import ResxFile
-    from capsule_mt.formats.yaml_catalog import YamlCatalog
-
-    if format == "strings":  # with the byte-order mark that it has
-        return StringsFile(text, name, language, content, encoding)
-    file: Parsed
-    if format == "properties":
-        file = PropertiesFile(text, name, language, content)
-    elif format in ("json", "arb"):
-        file = JsonCatalog(text, name, language, is_arb=format == "arb")
-    elif format == "resx":
-        file = ResxFile(text, name)
-    else:
-        readers = {"android": AndroidFile, "qt": QtFile, "stringsdict": StringsdictFile, "yaml": YamlCatalog}
-        file = readers[format](text, name, language)
-    return _WithByteOrderMark(file) if content.startswith(codecs.BOM_UTF8) else file
+def _declared(content: bytes, declaration: bytes | None) -> str | None:
+    """Return the encoding that a file declares."""
+    match = re.search(declaration, content[:MAX_DECLARATION]) if declaration is not None else None
+    if match is None or match[1] == b"CHARSET":  # as templates have it (.pot)
+        return None
+    return match[1].decode("ascii")
 
 
 class _Plain:
@@ -285,12 +157,15 @@ class _Plain:
         return (self.units[0].text if translated.text is None else translated.text).encode()
 
 
-def _declared(content: bytes, format: str) -> str | None:
-    """Return the encoding that a file declares in its first 4096 bytes."""
-    match = re.search(DECLARATIONS[format], content[:4096]) if format in DECLARATIONS else None
-    if match is None or match[1] == b"CHARSET":  # as templates have it (.pot)
-        return None
-    return match[1].decode("ascii")
+PLAIN_TEXT = Format(
+    name=PLAIN,
+    suffixes=(),
+    title="Text",
+    reader=lambda file: _Plain(file.text),
+    keeps_mark=False,
+    translated="everything",
+    unchanged="nothing",
+)
 
 
 class _WithByteOrderMark:

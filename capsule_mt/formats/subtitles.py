@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from capsule_mt.formats import ass
 from capsule_mt.formats.cues import TAG, Block, Cue, Line, srt_blocks, vtt_blocks, without_inner_times
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.markup import MARKUP, Markup, unescaped
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
@@ -26,11 +27,6 @@ SPEAKER = re.compile(r"[^\W\d_][\w.'\u2019 ]{0,24}:\s")  # "MARTHA: ...", with a
 LABEL = re.compile(r"[^\W\d_][^:\n]{0,40}:\s\S")  # "Art Director: ..."
 TOGGLE = re.compile(r"\{\\([ibus])([01])\}")  # italics, bold, underline or strike-out on or off, in SubStation Alpha
 LAST_OVERRIDE = re.compile(r"\{\\[^{}]*\}\Z")
-EXAMPLES = {
-    "srt": "00:00:01,000 --> 00:00:02,500",
-    "vtt": "00:01.000 --> 00:02.500",
-    "ass": "Dialogue: 0,0:00:01.00,0:00:02.50,Default,,0,0,0,,Text",
-}
 # Each cue is a text of its own if, of those that do not end a sentence, this share is followed by a capital. The share
 # is 100 % in chapters, lyrics and descriptions, 8 % and 17 % in two films, whose sentences go on with a name or "I".
 TITLES_SHARE = 0.8
@@ -48,9 +44,10 @@ CLAUSE_SHIFT = 0.12
 MAX_SPEED = 20.0  # characters a second, the limit of most subtitling guides
 
 
-class Dialect(NamedTuple):
+class CueSyntax(NamedTuple):
     """How one format of subtitles is read and written.
 
+    example: a line with times, for messages.
     blocks: cuts a file into its cues and the text between them.
     lines: returns the text of a cue, in lines that end with line feeds, from its raw text in the file.
     joined: returns the raw text for new lines, from the old raw text and these lines.
@@ -59,6 +56,7 @@ class Dialect(NamedTuple):
     title: how every such file begins, even one without cues.
     """
 
+    example: str
     blocks: Callable[[str], list[Block]]
     lines: Callable[[str], str] = str
     joined: Callable[[str, str], str] = lambda raw, text: text + raw[len(raw.rstrip()) :]
@@ -72,11 +70,59 @@ def _escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-DIALECTS = {
-    "srt": Dialect(srt_blocks),
-    "vtt": Dialect(vtt_blocks, without_inner_times, unescaped=unescaped, escaped=_escaped, title="WEBVTT"),
-    "ass": Dialect(ass.blocks, ass.lines, ass.joined, escaped=ass.escaped, max_line=None, title="[Script Info]"),
-}
+SRT_SYNTAX = CueSyntax("00:00:01,000 --> 00:00:02,500", srt_blocks)
+VTT_SYNTAX = CueSyntax(
+    "00:01.000 --> 00:02.500",
+    vtt_blocks,
+    without_inner_times,
+    unescaped=unescaped,
+    escaped=_escaped,
+    title="WEBVTT",
+)
+ASS_SYNTAX = CueSyntax(
+    "Dialogue: 0,0:00:01.00,0:00:02.50,Default,,0,0,0,,Text",
+    ass.blocks,
+    ass.lines,
+    ass.joined,
+    escaped=ass.escaped,
+    max_line=None,
+    title="[Script Info]",
+)
+LINES = f"a line has at most {MAX_LINE} characters, or as many as its source"
+CUES = "sentences, also over several cues; sounds, speakers, signs and titles in capitals, each by itself"
+SRT = Format(
+    name="srt",
+    suffixes=(".srt",),
+    title="SubRip subtitles",
+    reader=lambda file: SubtitleFile(file.text, SRT_SYNTAX, file.name),
+    needs_line_feeds=True,
+    translated=CUES,
+    unchanged="numbers, times, speaker dashes, tags",
+    limits=f"{LINES}; lines that automatic captions repeat are written once",
+    judges="srt",
+)
+VTT = Format(
+    name="vtt",
+    suffixes=(".vtt",),
+    title="WebVTT subtitles",
+    reader=lambda file: SubtitleFile(file.text, VTT_SYNTAX, file.name),
+    needs_line_feeds=True,
+    translated=CUES,
+    unchanged="identifiers, times, settings, notes, styles, speaker dashes, tags",
+    limits=f"{LINES}; lines that automatic captions repeat are written once; times of single words are dropped",
+    judges="webvtt-py",
+)
+ASS = Format(
+    name="ass",
+    suffixes=(".ass", ".ssa"),
+    title="SubStation Alpha subtitles",
+    reader=lambda file: SubtitleFile(file.text, ASS_SYNTAX, file.name),
+    needs_line_feeds=True,
+    translated=CUES,
+    unchanged="times, styles, effects, override tags, drawings, comments, speaker dashes",
+    limits="each word of karaoke gets a time in proportion to its length",
+    judges="pysubs2",
+)
 
 
 @dataclass
@@ -90,18 +136,18 @@ class SubtitleFile:
 
     keep = MARKUP
 
-    def __init__(self, text: str, format: str, name: str = "subtitles") -> None:
-        self._dialect = DIALECTS[format]
+    def __init__(self, text: str, syntax: CueSyntax, name: str = "subtitles") -> None:
+        self._syntax = syntax
         self._ending = "\r\n" if "\r\n" in text else "\n"
-        self._blocks = self._dialect.blocks(text.replace("\r\n", "\n"))
+        self._blocks = self._syntax.blocks(text.replace("\r\n", "\n"))
         cues = [block for block in self._blocks if isinstance(block, Cue)]
-        is_empty = not text.strip() or (self._dialect.title is not None and text.startswith(self._dialect.title))
+        is_empty = not text.strip() or (self._syntax.title is not None and text.startswith(self._syntax.title))
         if not cues and not is_empty:
-            raise FormatError(f"{name}: no line has times such as `{EXAMPLES[format]}`")
+            raise FormatError(f"{name}: no line has times such as `{syntax.example}`")
         for number, cue in enumerate(cues, start=1):
             cue.number = number
-            cue.speech = _speech_lines(self._dialect.lines(cue.raw))
-        self._sentences = _sentences(cues, self._dialect.unescaped)
+            cue.speech = _speech_lines(self._syntax.lines(cue.raw))
+        self._sentences = _sentences(cues, self._syntax.unescaped)
         self.units = [Unit(sentence.markup.text, _location(sentence.parts)) for sentence in self._sentences]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
@@ -110,18 +156,18 @@ class SubtitleFile:
             if translated.text is None:
                 continue
             changed_numbers |= {cue.number for cue, _ in sentence.parts}
-            texts = [sentence.markup.filled(translated.text, self._dialect.escaped)]
+            texts = [sentence.markup.filled(translated.text, self._syntax.escaped)]
             if len(sentence.parts) > 1:
                 texts = _closed(_timed(texts[0], sentence.parts))
             for (_, line), text in zip(sentence.parts, texts, strict=True):
-                max_line = self._dialect.max_line
+                max_line = self._syntax.max_line
                 line.text = wrapped(text, line.num_lines, None if max_line is None else max(max_line, line.max_line))
         output = []
         for block in self._blocks:
             if isinstance(block, Cue):
                 lines = "\n".join(line.prefix + line.text + line.suffix for line in block.speech)
                 is_changed = block.number in changed_numbers
-                output.append(block.head + (self._dialect.joined(block.raw, lines) if is_changed else block.raw))
+                output.append(block.head + (self._syntax.joined(block.raw, lines) if is_changed else block.raw))
             else:
                 output.append(block)
         return "".join(output).replace("\n", self._ending).encode("utf-8")

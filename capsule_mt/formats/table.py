@@ -5,12 +5,35 @@ import io
 import re
 from collections.abc import Sequence
 
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
 BREAKS = re.compile(r"[\t\r\n]+")  # characters that a cell of .tsv cannot hold
 QUOTED_CELL = re.compile(r'"[^"]*"')
 DELIMITERS = ",;\t|"
 MAX_SHOWN = 200  # characters of names in an error
+
+TSV = Format(
+    name="tsv",
+    suffixes=(".tsv",),
+    title="Tables, separated by tabs",
+    reader=lambda file: TableFile(file.text, str(file.column), name=file.name),
+    needs_column=True,
+    needs_line_feeds=True,
+    translated="one column: `--column 2`, or `--column text` by its name in the first row",
+    unchanged="all other columns, the row of names",
+    limits="tabs and line breaks in a translation become spaces",
+)
+CSV = Format(
+    name="csv",
+    suffixes=(".csv",),
+    title="Tables, separated by commas, semicolons, tabs or bars",
+    reader=lambda file: TableFile(file.text, str(file.column), is_csv=True, name=file.name),
+    needs_column=True,
+    needs_line_feeds=True,
+    translated="one column: `--column 2`, or `--column text` by its name in the first row",
+    unchanged="all other columns, the row of names, the delimiter",
+)
 
 
 class TableFile:

@@ -5,19 +5,8 @@ from typing import Any, NamedTuple
 
 from capsule_mt.files.sandbox.worker import Sandbox
 from capsule_mt.formats.child import answer
+from capsule_mt.formats.reading import Source
 from capsule_mt.formats.units import FormatError, Translated, Unit
-
-
-class Source(NamedTuple):
-    """A file as it was sent; its options are those of `reading.parse`."""
-
-    content: bytes
-    format: str
-    name: str
-    encoding: str | None = None
-    language: str | None = None
-    column: str | None = None
-    flag_all: bool = False
 
 
 class Texts(NamedTuple):

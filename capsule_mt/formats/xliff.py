@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from capsule_mt.formats.format import XML_DECLARATION, Format
 from capsule_mt.formats.icu import QUOTED, IcuMessage, NotIcuError, has_branches, note_of
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.plurals import rule_of
@@ -22,6 +23,22 @@ TAG_ID = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?|LINE_BREAK")  # Angular's id
 UNTRANSLATED = frozenset({"new", "initial", "needs-translation"})
 LOCKED = {"translate": "no", "approved": "yes", "mq:locked": "locked", "m:locked": "true", "sdl:locked": "true"}
 UNKNOWN_LANGUAGE = "und"  # version 2 requires a target language where there are targets
+
+FORMAT = Format(
+    name="xliff",
+    suffixes=(".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".mxliff", ".poxliff"),
+    title="XLIFF 1.2 and 2.0, also of Angular, Trados, memoQ and Memsource",
+    reader=lambda file: XliffFile(file.text, file.name, file.language),
+    has_flags=True,
+    has_language_tags=True,
+    declaration=XML_DECLARATION,
+    translated="units and segments without a target, or with a copy of the source in the state `new`, "
+    "`needs-translation` or `initial`; each branch of a plural or `select`",
+    unchanged="translated, approved and locked units, notes, earlier versions",
+    limits="a file for another target language, and a `DOCTYPE`, are refused; a unit to check becomes "
+    "`needs-review-translation` (1.2) or is not `translated` (2.0)",
+    judges="lxml, translate-toolkit",
+)
 
 
 class Pending(NamedTuple):

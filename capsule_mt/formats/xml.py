@@ -100,62 +100,72 @@ def parse(content: bytes, name: str, allows_doctype: bool = False) -> Element:
     """
     if len(content) > MAX_BYTES:
         raise FormatError(f"{name}: {len(content)} bytes of XML, at most {MAX_BYTES} are read")
-    parser = expat.ParserCreate()
-    prolog, top = Text(b""), Element("", {}, 0)  # `prolog` holds a byte-order mark
-    opened = [top]
-    last: tuple[Element | Text, str] = (prolog, "raw")  # the attribute that gets the bytes up to the next part
-    offset = 0
+    return _TreeBuilder(content, name, allows_doctype).top
 
-    def begin(part: Element | Text, attribute: str = "raw") -> None:
+
+class _TreeBuilder:
+    """Builds the tree of a file from what expat reports."""
+
+    def __init__(self, content: bytes, name: str, allows_doctype: bool) -> None:
+        self._content, self._name, self._allows_doctype = content, name, allows_doctype
+        prolog, self.top = Text(b""), Element("", {}, 0)  # `prolog` holds a byte-order mark
+        self._opened = [self.top]
+        self._last: tuple[Element | Text, str] = (prolog, "raw")  # the attribute of the bytes up to the next part
+        self._offset = 0
+        self._parser = self._new_parser()
+        try:
+            self._parser.Parse(content, True)
+        except expat.ExpatError as error:
+            raise FormatError(f"{name}, line {error.lineno}: not XML ({expat.ErrorString(error.code)})") from None
+        setattr(*self._last, content[self._offset :])
+        self.top.children.insert(0, prolog)
+
+    def _new_parser(self) -> expat.XMLParserType:
+        parser = expat.ParserCreate()
+        parser.StartElementHandler, parser.CharacterDataHandler = self._start, self._characters
+        parser.EndElementHandler = lambda _: self._begin(self._opened.pop(), "end")
+        parser.CommentHandler = parser.ProcessingInstructionHandler = parser.XmlDeclHandler = self._markup
+        parser.StartCdataSectionHandler = parser.EndCdataSectionHandler = self._markup
+        parser.StartDoctypeDeclHandler = self._doctype
+        parser.EntityDeclHandler = parser.SkippedEntityHandler = self._refuse
+        return parser
+
+    def _begin(self, part: Element | Text, attribute: str = "raw") -> None:
         # expat reports where a part starts, not where it ends: its bytes are known when the next one begins
-        nonlocal last, offset
-        setattr(*last, content[offset : parser.CurrentByteIndex])
-        last, offset = (part, attribute), parser.CurrentByteIndex
+        start = self._parser.CurrentByteIndex
+        setattr(*self._last, self._content[self._offset : start])
+        self._last, self._offset = (part, attribute), start
 
-    def refuse(*_: object) -> None:
-        line = parser.CurrentLineNumber
-        raise FormatError(f"{name}, line {line}: a DOCTYPE is refused, its entities are unsafe: remove it")
+    def _add(self, part: Text) -> None:
+        self._begin(part)
+        self._opened[-1].children.append(part)
 
-    def doctype(_: str, system_id: str | None, public_id: str | None, has_internal_subset: bool) -> None:
-        if not allows_doctype or has_internal_subset:
-            refuse()
-        markup()
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        element = Element(tag, attributes, self._parser.CurrentLineNumber)
+        self._begin(element, "start")
+        if len(self._opened) > MAX_DEPTH:
+            raise FormatError(f"{self._name}, line {element.line}: elements are nested more than {MAX_DEPTH} deep")
+        self._opened[-1].children.append(element)
+        self._opened.append(element)
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        element = Element(tag, attributes, parser.CurrentLineNumber)
-        begin(element, "start")
-        if len(opened) > MAX_DEPTH:
-            raise FormatError(f"{name}, line {element.line}: elements are nested more than {MAX_DEPTH} deep")
-        opened[-1].children.append(element)
-        opened.append(element)
-
-    def characters(data: str) -> None:
-        part = last[0]
-        if isinstance(part, Text) and part.text and opened[-1].children and opened[-1].children[-1] is part:
+    def _characters(self, data: str) -> None:
+        part, children = self._last[0], self._opened[-1].children
+        if isinstance(part, Text) and part.text and children and children[-1] is part:
             part.text += data  # expat reports line breaks and references on their own
         else:
-            add(Text(b"", data))
+            self._add(Text(b"", data))
 
-    def add(part: Text) -> None:
-        begin(part)
-        opened[-1].children.append(part)
+    def _markup(self, *_: object) -> None:
+        self._add(Text(b""))
 
-    def markup(*_: object) -> None:
-        add(Text(b""))
+    def _doctype(self, _: str, system_id: str | None, public_id: str | None, has_internal_subset: bool) -> None:
+        if not self._allows_doctype or has_internal_subset:
+            self._refuse()
+        self._markup()
 
-    parser.StartElementHandler, parser.CharacterDataHandler = start, characters
-    parser.EndElementHandler = lambda _: begin(opened.pop(), "end")
-    parser.CommentHandler = parser.ProcessingInstructionHandler = parser.XmlDeclHandler = markup
-    parser.StartCdataSectionHandler = parser.EndCdataSectionHandler = markup
-    parser.StartDoctypeDeclHandler = doctype
-    parser.EntityDeclHandler = parser.SkippedEntityHandler = refuse
-    try:
-        parser.Parse(content, True)
-    except expat.ExpatError as error:
-        raise FormatError(f"{name}, line {error.lineno}: not XML ({expat.ErrorString(error.code)})") from None
-    setattr(*last, content[offset:])
-    top.children.insert(0, prolog)
-    return top
+    def _refuse(self, *_: object) -> None:
+        line = self._parser.CurrentLineNumber
+        raise FormatError(f"{self._name}, line {line}: a DOCTYPE is refused, its entities are unsafe: remove it")
 
 
 def escaped(text: str) -> str:

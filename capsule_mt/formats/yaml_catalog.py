@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from capsule_mt.formats.catalog import SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog, is_language_code
+from capsule_mt.formats.format import Format
 from capsule_mt.formats.plurals import CATEGORIES
 from capsule_mt.text.languages import is_other_language
 
@@ -59,6 +60,18 @@ ESCAPES = {
     "\n": "",
 }
 WRITTEN = {character: f"\\{letter}" for letter, character in ESCAPES.items() if letter not in "_ /\n"}
+
+FORMAT = Format(
+    name="yaml",
+    suffixes=(".yml", ".yaml"),
+    title="Catalogs of Rails",
+    reader=lambda file: YamlCatalog(file.text, file.name, file.language),
+    needs_line_feeds=True,
+    translated="texts, lists, the plural forms of the target language; the root, which becomes the target language",
+    unchanged="keys, numbers, symbols, formats of dates, comments",
+    limits="tags, mappings in braces, complex keys and several documents in one file are refused",
+    judges="PyYAML",
+)
 
 
 class Scalar(NamedTuple):

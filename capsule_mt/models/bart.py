@@ -9,7 +9,7 @@ from typing import NamedTuple
 from capsule_mt.engine.program import Positions, Program, UnsupportedModelError, Vector
 from capsule_mt.models import tensors
 from capsule_mt.models.parts import TIED, ModuleWriter, Parts, Writers
-from capsule_mt.models.settings import FEED_FORWARD_ACTIVATIONS, Settings
+from capsule_mt.models.settings import FEED_FORWARD_ACTIVATIONS, ModelSettings
 from capsule_mt.models.weights import Weights
 
 
@@ -37,14 +37,14 @@ FAMILIES = {
 }
 
 
-def bart_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
+def bart_program(settings: ModelSettings, weights: Weights) -> tuple[Program, Parts]:
     """Return the program of a model of `FAMILIES`, and the weights that it uses."""
     parts = Parts(weights)
     return _Bart(settings, parts).program, parts
 
 
 class _Bart:
-    def __init__(self, settings: Settings, parts: Parts) -> None:
+    def __init__(self, settings: ModelSettings, parts: Parts) -> None:
         self.settings, self.parts = settings, parts
         self.family = FAMILIES[settings["model_type"]]
         self.width = settings.number("d_model", minimum=4)

@@ -7,7 +7,7 @@ from capsule_mt.engine.program import Positions, Program, UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.parts import ModuleWriter, Parts, Writers
 from capsule_mt.models.recurrent import attend, bidirectional_layer, hidden_width, logits, lookup, maps
-from capsule_mt.models.settings import MAX_ITERATIONS, Settings
+from capsule_mt.models.settings import MAX_ITERATIONS, ModelSettings
 from capsule_mt.models.weights import Weights
 
 LONGEST_SOURCE = 1024  # tokens in the engine's table of positions; the model itself does not have a limit
@@ -15,7 +15,7 @@ NUM_POOLED_VECTORS = 4
 TIED = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
 
 
-def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
+def capsnmt_program(settings: ModelSettings, weights: Weights) -> tuple[Program, Parts]:
     """Return the program of a CapsNMT, and the weights that it uses."""
     parts = Parts(weights)
     width, vocabulary = hidden_width(settings), settings.number("vocab_size", 50000)
@@ -63,7 +63,7 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
     return program, parts
 
 
-def _capsules(writers: Writers, settings: Settings, hidden: int) -> int:
+def _capsules(writers: Writers, settings: ModelSettings, hidden: int) -> int:
     """Route the encoder's states `hidden` [S, D] to a fixed number of capsules; return the buffer with all of them."""
     words, sources, _, _ = writers
     parts, program, name = words.parts, words.program, "model.encoder.aggregation"

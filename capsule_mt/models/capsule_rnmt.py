@@ -4,11 +4,11 @@ from capsule_mt.engine.program import Program
 from capsule_mt.models.guidance import guide
 from capsule_mt.models.parts import TIED, ModuleWriter, Parts, Writers
 from capsule_mt.models.recurrent import attend, bidirectional_layer, gru_step, hidden_width, logits, lookup
-from capsule_mt.models.settings import Settings
+from capsule_mt.models.settings import ModelSettings
 from capsule_mt.models.weights import Weights
 
 
-def rnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
+def rnmt_program(settings: ModelSettings, weights: Weights) -> tuple[Program, Parts]:
     """Return the program of an RNMT, and the weights that it uses."""
     parts = Parts(weights)
     width, vocabulary = hidden_width(settings), settings.number("vocab_size", 32000)

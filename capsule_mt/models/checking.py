@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, TypeGuard
 
 from capsule_mt.messages import MAX_SHOWN, shown
-from capsule_mt.models.schema import Rule, Schema
+from capsule_mt.models.schema import FieldRule, Schema
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.options.table import BY_NAME, NEUTRAL, SEARCH_OPTIONS
 
@@ -74,7 +74,7 @@ def _calibration_schema(layers: int, heads: int) -> Schema:
         is_pair = _is_list(head) and len(head) == 2 and all(type(index) is int for index in head)
         return is_pair and 0 <= head[0] < layers and 0 <= head[1] < heads
 
-    head = {"head": Rule(is_head, f"a layer and a head of {layers} and {heads}")}
+    head = {"head": FieldRule(is_head, f"a layer and a head of {layers} and {heads}")}
     # "guided" is not read any more, but calibrations from before 0.4 have it
     methods = {"guided": FITTED, "deletion": FITTED, "attention": METHOD.extended(head, required=("head",))}
     return Schema({**WORD_LISTS, **methods, "verified": VERIFIED, "support": Schema(WORD_LISTS), "length": LENGTH})
@@ -115,20 +115,20 @@ def _is_number(value: object, minimum: float = -1e30, maximum: float = 1e30) -> 
 
 
 # ---- the schema of `coverage_calibration`
-WORDS = Rule(_are_words, f"a list of at most {MAX_WORDS} words")
+WORDS = FieldRule(_are_words, f"a list of at most {MAX_WORDS} words")
 WORD_LISTS = {"optional_words": WORDS, "function_words": WORDS}
-CURVE = Rule(
+CURVE = FieldRule(
     _is_curve, f"at most {MAX_POINTS} points [x, y] of finite numbers, x rising, y never falling, y from 0 to 1"
 )
-SHARE = Rule(lambda value: _is_number(value, 0.0, 1.0), "from 0 to 1")
-TEXT = Rule(lambda value: isinstance(value, str), "text")
-COUNT = Rule(lambda value: type(value) is int and 0 <= value < 2**53, "a whole number from 0 on")
-LENGTH_NUMBER = Rule(lambda value: _is_number(value, -1e6, 1e6), "a number from -1e6 to 1e6")
+SHARE = FieldRule(lambda value: _is_number(value, 0.0, 1.0), "from 0 to 1")
+TEXT = FieldRule(lambda value: isinstance(value, str), "text")
+COUNT = FieldRule(lambda value: type(value) is int and 0 <= value < 2**53, "a whole number from 0 on")
+LENGTH_NUMBER = FieldRule(lambda value: _is_number(value, -1e6, 1e6), "a number from -1e6 to 1e6")
 LENGTH = Schema(
     {
         "start": LENGTH_NUMBER,
         "slope": LENGTH_NUMBER,
-        "more": Rule(_are_words_by_length, "words in one text by their whole number of characters"),
+        "more": FieldRule(_are_words_by_length, "words in one text by their whole number of characters"),
     },
     required=("start", "slope", "more"),
 )
@@ -145,8 +145,8 @@ VERIFIED = METHOD.extended(
     {
         "human_alarm": ALARM,  # of given translations
         "unrelated": ALARM,
-        "reverse": Rule(lambda value: isinstance(value, str), "the name of a model"),
-        "shortness": Rule(lambda value: _is_number(value, 0.0, 100.0), "from 0 to 100"),
+        "reverse": FieldRule(lambda value: isinstance(value, str), "the name of a model"),
+        "shortness": FieldRule(lambda value: _is_number(value, 0.0, 100.0), "from 0 to 100"),
         "labels": TEXT,
         "marks": Schema(dict.fromkeys(MARK_NAMES, MARKS_READ)),
     },

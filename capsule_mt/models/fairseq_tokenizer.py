@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
+from capsule_mt.models.checkpoint_tokenizer import TOKENIZER_FILE, cleaned_up, read_tokenizer_config
 from capsule_mt.models.languages import ManyLanguages, language_codes_of
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.piece_tokenizer import TokenEncoder, TokenIds
@@ -23,9 +24,8 @@ from capsule_mt.models.sentencepiece import (
     joined_pieces,
     read_sentencepiece,
 )
-from capsule_mt.models.tokenizer import TOKENIZER_FILE, cleaned_up, read_tokenizer_config
 from capsule_mt.models.weights import CheckpointError, read_json
-from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded
 
 PIECES_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
 FIRST_TOKENS = "<s>", "<pad>", "</s>", "<unk>"
@@ -67,7 +67,7 @@ class _Pieces(NamedTuple):
 
 
 class FairseqTokenizer(ManyLanguages):
-    """The tokenizer of a checkpoint of these families, a `capsule_mt.text.tokenizer.Tokenizer`.
+    """The tokenizer of a checkpoint of these families, a `capsule_mt.text.tokenizer_protocol.Tokenizer`.
 
     Args:
         further_tokens: the tokens after those of the pieces, such as languages.

@@ -1,15 +1,16 @@
 """PAST and FUTURE (Zheng et al. 2019) between the decoder's states and the vocabulary, in every family that has it."""
 
 from capsule_mt.models.parts import Writers
-from capsule_mt.models.settings import MAX_ITERATIONS, Settings
+from capsule_mt.models.settings import MAX_ITERATIONS, ModelSettings
 
 METHODS = ("none", "guided")
 
 
-def guide(writers: Writers, settings: Settings, source: int, hidden: int) -> int:
+def guide(writers: Writers, settings: ModelSettings, source: int, hidden: int) -> int:
     """Add PAST and FUTURE to the decoder's states; return the buffer of the result."""
     if settings.choice("guided_routing", "none", METHODS) == "none":
         return hidden
+    settings.choice("guided_score", "printed", ("printed",))
     words, sources, step, _ = writers
     name, program = "model.decoder.guidance", step.program
     width, inner = settings.number("guided_capsule_dim", 256), settings.number("guided_ffn_dim", 512)

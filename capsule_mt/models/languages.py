@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from capsule_mt.messages import shown
 from capsule_mt.text.languages import LANGUAGES, TRADITIONAL_CHINESE, TWO_LETTER_CODES
 from capsule_mt.text.target_tokens import codes_in, refuse_missing_target, refuse_unknown_target
-from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded
 
 # tokens of languages: "deu_Latn" of NLLB, "__de__" of M2M100, "de_DE" of mBART
 LANGUAGE_TOKEN = r"[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__|[a-z]{2}_[A-Z]{2}"
@@ -89,7 +89,7 @@ def language_codes_of(special_tokens: Mapping[str, int]) -> dict[str, int]:
 
 
 class PairTokenizer:
-    """A tokenizer of many languages from one to another: see `capsule_mt.text.tokenizer.Tokenizer`.
+    """A tokenizer of many languages from one to another: see `capsule_mt.text.tokenizer_protocol.Tokenizer`.
 
     first_ids: the token that names the target language, with which every translation begins; empty if the decoder
         starts with it.

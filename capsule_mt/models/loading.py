@@ -10,7 +10,7 @@ from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.checking import check_calibration, check_generation, check_neutral_types
-from capsule_mt.models.facts import PIECES_CHECKSUMS
+from capsule_mt.models.checksums import PIECES_CHECKSUMS
 from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.opening import check_shortlist, open_file
@@ -27,12 +27,13 @@ from capsule_mt.models.weights import (
 from capsule_mt.options.table import CHANGES_TRANSLATIONS, SEARCH_OPTIONS, Candidates
 
 if TYPE_CHECKING:  # imported late where used: most checkpoints need one of these at most
+    from capsule_mt.models.checkpoint_tokenizer import FileTokenizer
     from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
-    from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
+    from capsule_mt.models.marian_checkpoint import MarianCheckpoint
+    from capsule_mt.models.marian_folder import MarianFolder
     from capsule_mt.models.marian_tokenizer import MarianTokenizer
     from capsule_mt.models.piece_tokenizer import PieceTokenizer
     from capsule_mt.models.shortlist import Shortlist
-    from capsule_mt.models.tokenizer import FileTokenizer
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZERS = "source.spm", "tokenizer.json"
@@ -156,13 +157,13 @@ class HubCheckpoint:
             from capsule_mt.models.marian_tokenizer import MarianTokenizer
 
             return MarianTokenizer(self.folder)
-        from capsule_mt.models.tokenizer import FileTokenizer
+        from capsule_mt.models.checkpoint_tokenizer import FileTokenizer
 
         return FileTokenizer(self.folder)
 
     def tokenizer_jsons(self) -> list[dict[str, Any]]:
         """Return tokenizer.json, read or made, and target_tokenizer.json if each language has its own."""
-        from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+        from capsule_mt.models.checkpoint_tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 
         source, *targets = (os.path.join(self.folder, name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
         if not os.path.lexists(source):
@@ -188,7 +189,7 @@ def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint":
     files = find_model(folder)
     if files is None:
         return HubCheckpoint(folder)
-    from capsule_mt.models.from_marian import MarianCheckpoint
+    from capsule_mt.models.marian_checkpoint import MarianCheckpoint
 
     return MarianCheckpoint(files)
 
@@ -206,7 +207,7 @@ def find_model(folder: str) -> "MarianFolder | None":
         )
     if os.path.lexists(os.path.join(folder, CONFIG_FILE)):
         return None
-    from capsule_mt.models.from_marian import MarianFolder
+    from capsule_mt.models.marian_folder import MarianFolder
 
     files = MarianFolder.find(folder)
     if files is None:
@@ -222,7 +223,7 @@ def _models_inside(folder: str) -> str:
     import glob  # late: this is an error
     import shlex
 
-    from capsule_mt.models.from_marian import is_model_file
+    from capsule_mt.models.marian_folder import is_model_file
 
     models = {
         os.path.dirname(path)
@@ -244,7 +245,7 @@ def is_ctranslate2(folder: str) -> bool:
 
 def is_marian(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder has a model of Marian's and none of transformers."""
-    from capsule_mt.models.from_marian import MarianFolder
+    from capsule_mt.models.marian_folder import MarianFolder
 
     return not os.path.lexists(os.path.join(folder, CONFIG_FILE)) and MarianFolder.find(folder) is not None
 
@@ -253,7 +254,7 @@ def conversion_advice(folder: str) -> str:
     """Return what to do with a folder of Marian where a checkpoint is needed; an empty text for another folder."""
     import shlex  # late: few folders need advice
 
-    from capsule_mt.models.from_marian import has_model_file
+    from capsule_mt.models.marian_folder import has_model_file
 
     if is_ctranslate2(folder) or not has_model_file(folder):
         return ""
@@ -263,11 +264,11 @@ def conversion_advice(folder: str) -> str:
 
 def weights_in(folder: str) -> Weights:
     if os.path.lexists(os.path.join(folder, SMALL_FILE)) and not os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
-        from capsule_mt.models.small import SmallFile
+        from capsule_mt.models.small_weights import SmallFile
 
         return SmallFile(folder)
     if os.path.lexists(os.path.join(folder, INT8_FILE)) and not os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
-        from capsule_mt.models.int8 import Int8File
+        from capsule_mt.models.int8_weights import Int8File
 
         return Int8File(folder)
     if _has_weights(folder, SafetensorsFile):

@@ -23,13 +23,13 @@ from capsule_mt.models import tensors
 from capsule_mt.models.guidance import guide
 from capsule_mt.models.marian_variant import SIGMOID_GELU_SCALE, MarianVariant
 from capsule_mt.models.parts import EPSILON, TIED, ModuleWriter, Parts, Writers
-from capsule_mt.models.settings import FEED_FORWARD_ACTIVATIONS, MAX_ITERATIONS, Settings
+from capsule_mt.models.settings import FEED_FORWARD_ACTIVATIONS, MAX_ITERATIONS, ModelSettings
 from capsule_mt.models.weights import CheckpointError, Weights
 
 CELL_EPSILON = 1e-9  # what Marian adds to the variance inside of a recurrent cell
 
 
-def marian_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
+def marian_program(settings: ModelSettings, weights: Weights) -> tuple[Program, Parts]:
     """Return the program of Marian or Capsule Marian, and the weights that it uses."""
     # transformers' Marian lacks this field and always uses PyTorch's default
     epsilon = settings.real("layer_norm_eps", EPSILON) if settings["model_type"] == "capsule_marian" else EPSILON
@@ -40,7 +40,7 @@ def marian_program(settings: Settings, weights: Weights) -> tuple[Program, Parts
 
 
 class _Marian:
-    def __init__(self, settings: Settings, parts: Parts) -> None:
+    def __init__(self, settings: ModelSettings, parts: Parts) -> None:
         self.settings, self.parts = settings, parts
         decoder_self = settings.choice("decoder_self", "attention", DECODER_PASTS)
         self.write_past = DECODER_PASTS[decoder_self]
@@ -466,7 +466,7 @@ class _Marian:
         return writer.run("DYNAMIC_ROUTING", out, votes=votes, **sizes, normalize=int(normalize))
 
 
-def _variant(settings: Settings, decoder_self: str) -> MarianVariant:
+def _variant(settings: ModelSettings, decoder_self: str) -> MarianVariant:
     """Return the variant of a model that Marian wrote; a checkpoint of transformers does not have one."""
     variant = settings["marian_variant"]
     if variant is None and decoder_self in ("attention", "ssru"):

@@ -56,7 +56,7 @@ MAX_DIMENSIONS = 8
 LARGEST_CODE = 127
 
 
-class Item(NamedTuple):
+class MarianTensor(NamedTuple):
     """A tensor of a file; its type is one of `DTYPES`, or CODES."""
 
     dtype: str
@@ -98,7 +98,7 @@ class BinaryFile:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.items: dict[str, Item] = {}
+        self.items: dict[str, MarianTensor] = {}
         with open_file(file) as stream:
             size = os.fstat(stream.fileno()).st_size
             for name, item in _binary_items(file, stream, size):
@@ -124,7 +124,7 @@ class BinaryFile:
         return memoryview(mapped)[padding:]
 
 
-def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str, Item]]:
+def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str, MarianTensor]]:
     def read(count: int) -> bytes:
         content = stream.read(count) if count <= size else b""
         if len(content) != count:
@@ -169,7 +169,7 @@ def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str
                 f"{file}: `{name}` is {list(shape)} in int8, but only multiples of {TILE} have a known order: "
                 "convert the `.npz` by `marian convert --gemm-type float32`"
             )
-        item = Item(TYPES.get(kind, "I8"), shape, start, length)
+        item = MarianTensor(TYPES.get(kind, "I8"), shape, start, length)
         num_bytes = item.numbers * (1 if item.dtype == "CODES" else DTYPES[item.dtype]) + 4 * (item.dtype == "CODES")
         if min(shape, default=1) < 0 or num_bytes > length:
             raise CheckpointError(
@@ -186,7 +186,7 @@ class NumpyFile:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.items: dict[str, Item] = {}
+        self.items: dict[str, MarianTensor] = {}
         import zipfile
 
         try:
@@ -236,7 +236,7 @@ class NumpyFile:
 MarianFile = BinaryFile | NumpyFile  # weights by Marian's names
 
 
-def _numpy_item(origin: str, stream: IO[bytes], size: int) -> Item:
+def _numpy_item(origin: str, stream: IO[bytes], size: int) -> MarianTensor:
     """Read the header of a `.npy` of `size` bytes; `origin` names it in errors."""
     begin = stream.read(10)
     if begin[:6] != b"\x93NUMPY" or len(begin) != 10 or begin[6] != 1:
@@ -251,7 +251,7 @@ def _numpy_item(origin: str, stream: IO[bytes], size: int) -> Item:
     if fields[1] not in NUMPY_TYPES or fields[2] == "True":
         order = " in Fortran's order" if fields[2] == "True" else ""
         raise UnsupportedModelError(f"{origin}: {shown(fields[1])}{order} is not read; only {', '.join(NUMPY_TYPES)}")
-    item = Item(NUMPY_TYPES[fields[1]], shape, 10 + length, math.prod(shape) * DTYPES[NUMPY_TYPES[fields[1]]])
+    item = MarianTensor(NUMPY_TYPES[fields[1]], shape, 10 + length, math.prod(shape) * DTYPES[NUMPY_TYPES[fields[1]]])
     if item.start + item.size != size or min(shape, default=1) < 0:
         raise CheckpointError(f"{origin}: has {size - item.start} bytes, but {item.dtype} {list(shape)} {item.size}")
     return item

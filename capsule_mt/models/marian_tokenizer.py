@@ -12,11 +12,11 @@ from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
+from capsule_mt.models.checkpoint_tokenizer import cleaned_up, read_tokenizer_config, token_content
 from capsule_mt.models.piece_tokenizer import LANGUAGE_PREFIX, Pieces, TokenEncoder, tokenizer_json
 from capsule_mt.models.sentencepiece import SentencePieceEncoder, Span, joined_pieces, read_sentencepiece
-from capsule_mt.models.tokenizer import cleaned_up, read_tokenizer_config, token_content
 from capsule_mt.models.weights import CheckpointError, read_json
-from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded
 
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
 VOCABULARY_FILE, TARGET_VOCABULARY_FILE = "vocab.json", "target_vocab.json"
@@ -24,7 +24,7 @@ DEFAULT_TOKENS = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>
 
 
 class MarianTokenizer:
-    """Gives the same ids and texts as `MarianTokenizer` of transformers: see `capsule_mt.text.tokenizer.Tokenizer`."""
+    """Gives the same ids and texts as `MarianTokenizer` of transformers: see `Tokenizer` of `capsule_mt.text`."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.fspath(folder)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.search import Candidates, Decoder
-from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.text.tokenizer_protocol import Tokenizer
 
 
 class LoadedModel(NamedTuple):

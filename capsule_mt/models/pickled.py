@@ -7,7 +7,7 @@ from typing import Any
 from capsule_mt.models.model_sandbox import ModelSandbox
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.state_dict import answer
-from capsule_mt.models.weights import PICKLED_FILE, CheckpointError, Entry, SafetensorsFile
+from capsule_mt.models.weights import PICKLED_FILE, CheckpointError, SafetensorsFile, TensorEntry
 
 INDEX_FILE = "pytorch_model.bin.index.json"
 SECONDS = 20.0  # of the processor: the largest pickle that is accepted takes half of them
@@ -33,14 +33,14 @@ class PickledFile(SafetensorsFile):
     def in_folder(cls, folder: str | os.PathLike[str]) -> SafetensorsFile:
         weights = super().in_folder(folder)
         # the writers look for a tied tensor under each of its names: keep the first
-        first_names: dict[Entry, str] = {}
+        first_names: dict[TensorEntry, str] = {}
         for name, entry in weights._entries.items():
             first_names.setdefault(entry, name)
         weights._entries = {name: entry for entry, name in first_names.items()}
         return weights
 
     @staticmethod
-    def _entries_of(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
+    def _entries_of(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, TensorEntry]]:
         with open_file(file) as stream:
             file_size = os.fstat(stream.fileno()).st_size
         with PickleSandbox(SECONDS, MEMORY) as sandbox:
@@ -48,4 +48,4 @@ class PickledFile(SafetensorsFile):
         for name, dtype, shape, start, size in rows:
             if start + size > file_size:
                 raise CheckpointError(f"{file}: is {file_size} bytes long, but `{name}` ends at {start + size}")
-            yield name, Entry(file, dtype, tuple(shape), start, size)
+            yield name, TensorEntry(file, dtype, tuple(shape), start, size)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.facts import PIECES_CHECKSUMS, file_checksum
+from capsule_mt.models.checkpoint_tokenizer import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from capsule_mt.models.checksums import PIECES_CHECKSUMS, file_checksum
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.sentencepiece import (
     CONTROL,
@@ -30,9 +31,8 @@ from capsule_mt.models.sentencepiece import (
     scores_of,
     symbols_of,
 )
-from capsule_mt.models.tokenizer import CONFIG_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 from capsule_mt.models.weights import CheckpointError, read_json, write_json
-from capsule_mt.text.tokenizer import Encoded, LaterOffsets
+from capsule_mt.text.tokenizer_protocol import Encoded, LaterOffsets
 
 END, UNKNOWN_TOKEN, PAD = "</s>", "<unk>", "<pad>"
 MAX_CACHED_WORDS, MAX_CACHED_LENGTH = 50_000, 40
@@ -162,7 +162,7 @@ class NumberedPieces:
 
 
 class PieceTokenizer:
-    """A tokenizer by the pieces of two vocabularies: see `capsule_mt.text.tokenizer.Tokenizer`.
+    """A tokenizer by the pieces of two vocabularies: see `capsule_mt.text.tokenizer_protocol.Tokenizer`.
 
     size: the number of tokens, with those beside the pieces; the last one pads.
     """

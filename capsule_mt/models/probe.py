@@ -23,7 +23,7 @@ def answer(job: dict[str, Any], contents: list[bytes], limits: Limits) -> tuple[
         return error_report(error, folder)
 
 
-class Probe(ModelSandbox):
+class ProbeProcess(ModelSandbox):
     """A process that loads a model of `size` bytes, and forgets it."""
 
     answer, libraries = staticmethod(answer), ("tokenizers",)

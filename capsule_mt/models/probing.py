@@ -10,7 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:  # late: most commands load a model that is the user's own
-    from capsule_mt.models.probe import Probe
+    from capsule_mt.models.probe import ProbeProcess
 
 # the names, devices, numbers, sizes and times of files, which say that they have not changed
 Identity: TypeAlias = tuple[tuple[str, int, int, int, int, int], ...]
@@ -19,7 +19,7 @@ MAX_SIZE = 64 << 30  # bytes: a larger model does not get more time and memory
 
 _is_required = False
 _loaded: set[tuple[Identity, bool, str]] = set()  # what a process has loaded, with which options
-_running: "set[Probe]" = set()
+_running: "set[ProbeProcess]" = set()
 _lock = Lock()  # of `_running`, over which one thread loops while another one changes it
 
 
@@ -53,13 +53,13 @@ def probe(folder: str, *, int8: bool = False, shortlist: bool | str | os.PathLik
         CheckpointError: the process has reached a limit or has crashed, or the files have changed meanwhile.
     """
     from capsule_mt.models.opening import CheckpointError
-    from capsule_mt.models.probe import Probe
+    from capsule_mt.models.probe import ProbeProcess
 
     identity = identity_of(folder)
     key = identity, int8, str(shortlist)
     if key in _loaded:
         return
-    with Probe(size_of(folder)) as process:
+    with ProbeProcess(size_of(folder)) as process:
         with _lock:
             _running.add(process)
         try:

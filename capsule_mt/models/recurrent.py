@@ -2,13 +2,13 @@
 
 from capsule_mt.engine.program import Linear
 from capsule_mt.models.parts import ModuleWriter, Parts, Writers
-from capsule_mt.models.settings import Settings
+from capsule_mt.models.settings import ModelSettings
 from capsule_mt.models.weights import CheckpointError
 
 GATES = {"lstm": 4, "gru": 3}
 
 
-def hidden_width(settings: Settings) -> int:
+def hidden_width(settings: ModelSettings) -> int:
     """Return the width of the states, which must be even: each direction of the encoder has half of it."""
     width = settings.number("hidden_size", 512, minimum=2)
     if width % 2:

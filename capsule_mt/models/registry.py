@@ -7,10 +7,10 @@ from typing import Any
 from capsule_mt.engine.program import Program, Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.parts import TIED, Parts
-from capsule_mt.models.settings import Settings
+from capsule_mt.models.settings import ModelSettings
 from capsule_mt.models.weights import Weights
 
-# each family's module and function (Settings, Weights) -> (Program, Parts); imported when a folder needs it
+# each family's module and function (ModelSettings, Weights) -> (Program, Parts); imported when a folder needs it
 WRITERS = {
     "marian": ("marian", "marian_program"),
     "capsule_marian": ("marian", "marian_program"),
@@ -51,7 +51,7 @@ def write_program(
         raise UnsupportedModelError("a quantised model (`quantization_config`) is not supported by the engine")
     module, function = writer
     write = getattr(import_module(f"capsule_mt.models.{module}"), function)
-    settings = Settings(config, origin)
+    settings = ModelSettings(config, origin)
     program, parts = write(settings, weights)
     for name in weights:
         if name not in parts.used and not name.startswith(UNUSED):

@@ -7,7 +7,7 @@ from capsule_mt.messages import shown
 from capsule_mt.models.opening import CheckpointError
 
 
-class Rule(NamedTuple):
+class FieldRule(NamedTuple):
     """A check of a value, and the values that it accepts, for errors."""
 
     accepts: Callable[[Any], bool]
@@ -26,14 +26,14 @@ class Schema(NamedTuple):
     every: the rule of each field that is not declared.
     """
 
-    fields: Mapping[str, Union[Rule, "Schema"]]
+    fields: Mapping[str, Union[FieldRule, "Schema"]]
     required: tuple[str, ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
-    every: Union[Rule, "Schema", None] = None
+    every: Union[FieldRule, "Schema", None] = None
 
     def extended(
         self,
-        fields: Mapping[str, Union[Rule, "Schema"]],
+        fields: Mapping[str, Union[FieldRule, "Schema"]],
         required: tuple[str, ...] = (),
         together: tuple[tuple[str, ...], ...] = (),
     ) -> "Schema":

@@ -12,7 +12,7 @@ MAX_ITERATIONS = 1000
 MAX_NUMBER = 2**27
 
 
-class Settings:
+class ModelSettings:
     """A configuration as transformers writes it.
 
     origin: the file of the configuration, with which a `CheckpointError` begins.

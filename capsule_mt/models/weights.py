@@ -57,7 +57,7 @@ class Weights(Protocol):
         ...
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """Where a tensor is: its `size` bytes begin at the offset `start` of a file."""
 
     file: str
@@ -79,7 +79,7 @@ class SafetensorsFile:
     def __init__(self, *files: str | os.PathLike[str]) -> None:
         self.files = [os.fspath(file) for file in files]
         self.metadata: dict[str, Any] = {}
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, TensorEntry] = {}
         self._open_files: dict[str, OpenFile] = {}  # opening one for each tensor takes milliseconds
         for file in self.files:
             for name, entry in self._entries_of(file, self.metadata):
@@ -108,7 +108,7 @@ class SafetensorsFile:
         return weights
 
     @staticmethod
-    def _entries_of(file: str, metadata: dict[str, Any]) -> "Iterator[tuple[str, Entry]]":
+    def _entries_of(file: str, metadata: dict[str, Any]) -> "Iterator[tuple[str, TensorEntry]]":
         """Yield the tensors of a file, which must fill it without a gap; add its metadata to `metadata`."""
         with open_file(file) as stream:
             file_size = os.fstat(stream.fileno()).st_size
@@ -189,7 +189,7 @@ class SafetensorsFile:
         return CheckpointError(f"{self.file_of(name)}: {message}")
 
 
-def _entry(file: str, name: str, description: Any, data_start: int) -> tuple[str, Entry]:
+def _entry(file: str, name: str, description: Any, data_start: int) -> tuple[str, TensorEntry]:
     """Return one tensor of a header; the file's tensors begin at the offset `data_start`."""
     try:
         dtype, shape, (begin, end) = description["dtype"], tuple(description["shape"]), description["data_offsets"]
@@ -204,7 +204,7 @@ def _entry(file: str, name: str, description: Any, data_start: int) -> tuple[str
             "its `data_offsets` must span the bytes that `shape` and `dtype` take, `dtype` one of "
             f"{', '.join(ITEM_SIZES)}"
         )
-    return name, Entry(file, dtype, shape, data_start + begin, end - begin)
+    return name, TensorEntry(file, dtype, shape, data_start + begin, end - begin)
 
 
 def write_safetensors(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 Ids = Sequence[int]
-Kind = Literal["integer", "number", "switch", "choice", "tokens", "phrases"]
+OptionKind = Literal["integer", "number", "switch", "choice", "tokens", "phrases"]
 Interface = Literal["engine", "flag", "server", "browser"]
 
 MAX_TOKENS = 2**24
@@ -37,7 +37,7 @@ class Option(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: OptionKind
     default: Any
     interfaces: tuple[Interface, ...]
     help: str

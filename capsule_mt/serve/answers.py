@@ -10,9 +10,10 @@ from fastapi import HTTPException, Request
 
 from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.files.line_failures import Failure
-from capsule_mt.files.sandbox.worker import StoppedError
+from capsule_mt.files.sandbox.worker import ReadingStoppedError
+from capsule_mt.formats.reading import Source
 from capsule_mt.formats.units import FormatError, translated
-from capsule_mt.formats.worker import Source, Texts
+from capsule_mt.formats.worker import Texts
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, RequestSettings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
 from capsule_mt.serve.files import Readers, Task
@@ -38,7 +39,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """The limits of a request.
 
     Attributes:
@@ -72,7 +73,7 @@ class Answers:
     def __init__(
         self,
         batchers: Mapping[LanguagePair, Batcher],
-        limits: Limits,
+        limits: RequestLimits,
         metrics: Metrics,
         detector: Detector | None,
         readers: Readers,
@@ -260,7 +261,7 @@ class Answers:
         except asyncio.TimeoutError:
             seconds = self.limits.request_seconds
             raise HTTPException(503, f"the file waited {seconds:g} s to be read, behind other files") from None
-        except StoppedError:
+        except ReadingStoppedError:
             raise HTTPException(503, "the server is stopping") from None
 
 

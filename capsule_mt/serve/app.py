@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from capsule_mt import __version__
 from capsule_mt.catalog.pairs import LanguagePair
-from capsule_mt.serve.answers import Answers, Limits
+from capsule_mt.serve.answers import Answers, RequestLimits
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Doorkeeper, key_in_head
 from capsule_mt.serve.files import Readers
@@ -41,7 +41,7 @@ class HeadAsGet:
 
 def build_app(
     batchers: Mapping[LanguagePair, Batcher],
-    limits: Limits,
+    limits: RequestLimits,
     metrics: Metrics,
     detector: Detector | None = None,
     readers: Readers | None = None,
@@ -91,7 +91,7 @@ def _count_requests(app: FastAPI, metrics: Metrics) -> None:
         return response
 
 
-def _guard(app: FastAPI, limits: Limits, doorkeeper: Doorkeeper) -> None:
+def _guard(app: FastAPI, limits: RequestLimits, doorkeeper: Doorkeeper) -> None:
     """Refuse requests to other hosts or with two lengths, and requests for private paths without a key."""
 
     @app.middleware("http")

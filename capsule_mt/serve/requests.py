@@ -71,7 +71,7 @@ def counted(texts: Iterable[str]) -> int:
 class Fields(BaseModel):
     """The fields of every request."""
 
-    api_key: str = ""
+    api_key: str = Field("", description="a key, if the server has `--api-keys`")
 
     @property
     def characters(self) -> int:
@@ -79,12 +79,20 @@ class Fields(BaseModel):
         return 0
 
 
+SOURCE_FIELD: Any = Field(
+    description="a code of /languages, with or without a region (`pt-BR`), or LibreTranslate's `pb` and `zt`; `auto` "
+    "detects it, except in /cover",
+    examples=["en"],
+)
+TARGET_FIELD: Any = Field(description="the language of the translation, a code like `source`", examples=["de"])
+
+
 class TextRequest(Fields):
     """The fields of a request with texts to translate or to check."""
 
     q: str | list[str] = Field(description="a text, or a list of texts", examples=["He sleeps."])
-    source: str = Field(description="the language of the text, one of /languages, or auto", examples=["en"])
-    target: str = Field(description="the language of the translation", examples=["de"])
+    source: str = SOURCE_FIELD
+    target: str = TARGET_FIELD
 
     @property
     def texts(self) -> list[str]:
@@ -99,19 +107,34 @@ class TextRequest(Fields):
         return {name: values[0] for name, values in answer.items()} if isinstance(self.q, str) else answer
 
 
-AlignmentField = Annotated[bool, Field(description="add which words belong together, for each text")]
+AlignmentField = Annotated[
+    bool,
+    Field(
+        description="add `alignment`: pairs of indices of a source word and its translation, words split at spaces; "
+        "null for a pair through English"
+    ),
+]
 MarksField = Annotated[
     Marks | None,
-    Field(description="which words coverage marks: those that are surely wrong, likely, or all in doubt"),
+    Field(
+        description="which words coverage marks: those that are surely wrong, likely, or all in doubt; adds `marks`: "
+        "`verified`, or `unverified` if all three mark the same words, since no reverse model verifies them"
+    ),
 ]
 
 
 class TranslationFields(TextRequest):
     """The fields of POST /translate that are not search options."""
 
-    format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
-    alternatives: int = Field(0, ge=0, description="number of further translations of each text")
-    coverage: bool = Field(False, description="add which words were translated, for each text")
+    format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = Field(
+        "text", description="`html` keeps the markup, and refuses `coverage` and `alignment`"
+    )
+    alternatives: int = Field(
+        0,
+        ge=0,
+        description="add up to this number of further translations of each text; far less probable ones are dropped",
+    )
+    coverage: bool = Field(False, description="add `coverage` of each text: what may be left out, and what rules find")
     alignment: AlignmentField = False
     marks: MarksField = None
 
@@ -144,7 +167,7 @@ class CoverRequest(TextRequest):
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
     format: Annotated[Literal["text"], BeforeValidator(lambda value: value or "text")] = Field(
-        "text", description="tags in both texts are not read; entities such as &amp; are read as text"
+        "text", description="tags in both texts are not read; entities such as `&amp;` are read as text"
     )
     alignment: AlignmentField = False
     marks: MarksField = None
@@ -176,8 +199,8 @@ class FileRequest(Fields):
     """The fields of POST /translate_file, a form in parts."""
 
     file: Any = Field(description="the file to translate")
-    source: str = Field(examples=["en"])
-    target: str = Field(examples=["de"])
+    source: str = SOURCE_FIELD
+    target: str = TARGET_FIELD
 
 
 AnyFields = TypeVar("AnyFields", bound=Fields)

@@ -13,9 +13,9 @@ from capsule_mt.coverage.problems import problems_of
 from capsule_mt.coverage.results import Coverage
 from capsule_mt.files.binary import refusal_of
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.formats.reading import FORMATS, PLAIN, TABLE_FORMATS, format_of
+from capsule_mt.formats.reading import PLAIN, Source
+from capsule_mt.formats.registry import INDEX, format_of
 from capsule_mt.formats.units import notes_of
-from capsule_mt.formats.worker import Source
 from capsule_mt.messages import with_unit
 from capsule_mt.serve.answers import Answers
 from capsule_mt.serve.batching import Batcher, Order, RequestSettings
@@ -38,7 +38,7 @@ from capsule_mt.translate.pivot import single_model
 
 FILE_SUFFIXES = (
     ".txt",
-    *(suffix for format, suffixes in FORMATS.items() if format not in TABLE_FORMATS for suffix in suffixes),
+    *(suffix for format in INDEX.values() if not format.needs_column for suffix in format.suffixes),
 )
 MAX_NAME = 100  # characters of a file's name: the last ones are kept, for its suffix
 
@@ -50,66 +50,12 @@ def text_router(answers: Answers) -> APIRouter:
     @router.post("/translate", openapi_extra=body_of(TranslationRequest), responses=answer_like("/translate"))
     async def translate(request: Request) -> JSONResponse:
         """Translate a text or a list of texts; `translatedText` has the same shape and order as `q`."""
-        fields, client = await answers.read(request, TranslationRequest)
-        _check_options(fields, answers.limits.max_beams)
-        sources, target = await answers.detected(fields), answers.language_of(fields.target)
-        search = tuple(fields.search.items())
-        settings = RequestSettings(fields.coverage, fields.alignment, search, fields.alternatives, marks=fields.marks)
-        pairs = [LanguagePair(source.language, target) for source in sources]
-        answer: dict[str, list[Any]] = {}
-        if fields.format == "html":
-            ranked = await _translate_pages(answers, request, fields.texts, pairs, settings, client)
-        else:
-            languages = [pair.source for pair in pairs]
-            results = await answers.translations(request, fields.texts, languages, target, settings, client)
-            ranked = [[translation.text for translation in alternatives] for alternatives in results]
-        answer["translatedText"] = [best for best, *_ in ranked]
-        if fields.alternatives:
-            answer["alternatives"] = [_distinct(alternatives, best) for best, *alternatives in ranked]
-        if fields.source == AUTO:
-            answer["detectedLanguage"] = [_language_record(source) for source in sources]
-        if fields.coverage:
-            best = [alternatives[0] for alternatives in results]
-            answer["coverage"] = [
-                _coverage_record(translation.coverage, text, translation.text)
-                for text, translation in zip(fields.texts, best, strict=True)
-            ]
-        if fields.alignment:
-            answer["alignment"] = [alternatives[0].alignment for alternatives in results]
-        if fields.marks is not None:
-            answer["marks"] = [answers.state_of_marks(pair) for pair in pairs]
-        return JSONResponse(fields.in_shape_of_q(answer))
+        return await _translated(answers, request)
 
     @router.post("/cover", openapi_extra=body_of(CoverRequest), responses=answer_like("/cover"))
     async def cover(request: Request) -> JSONResponse:
         """Find what a given `translation` of `q`, each a text or a list of texts, has left out."""
-        fields, client = await answers.read(request, CoverRequest)
-        texts, translations = fields.texts, fields.translations
-        if type(fields.q) is not type(fields.translation) or len(texts) != len(translations):
-            numbers = f"{with_unit(len(texts), 'texts')} in `q`, {len(translations)} in `translation`"
-            raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {numbers}")
-        pair = LanguagePair(answers.language_of(fields.source), answers.language_of(fields.target))
-
-        def submit(batcher: Batcher, pair: LanguagePair, texts: list[str]) -> Order:
-            try:
-                single_model(batcher.translator, "/cover")
-            except ValueError as error:
-                raise HTTPException(400, str(error)) from None
-            return batcher.submit_checks(
-                texts, translations, alignment=fields.alignment, marks=fields.marks, languages=pair, client=client
-            )
-
-        pairs = dict.fromkeys(range(len(texts)), pair)
-        results = await answers.results(request, texts, pairs, submit)
-        answers.count(texts, pairs)
-        rows = zip(results.values(), texts, translations, strict=True)
-        records = [_coverage_record(result.coverage, *pair) for result, *pair in rows]
-        answer: dict[str, list[Any]] = {"coverage": records}
-        if fields.alignment:
-            answer["alignment"] = [result.alignment for result in results.values()]
-        if fields.marks is not None:
-            answer["marks"] = [answers.state_of_marks(pair)] * len(texts)
-        return JSONResponse(fields.in_shape_of_q(answer))
+        return await _covered(answers, request)
 
     @router.post("/detect", openapi_extra=body_of(DetectionRequest), responses=answer_like("/detect"))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
@@ -121,6 +67,70 @@ def text_router(answers: Answers) -> APIRouter:
         return [_language_record(detected) for detected in await answers.detect(fields.text)]
 
     return router
+
+
+async def _translated(answers: Answers, request: Request) -> JSONResponse:
+    """Answer a request to /translate."""
+    fields, client = await answers.read(request, TranslationRequest)
+    _check_options(fields, answers.limits.max_beams)
+    sources, target = await answers.detected(fields), answers.language_of(fields.target)
+    search = tuple(fields.search.items())
+    settings = RequestSettings(fields.coverage, fields.alignment, search, fields.alternatives, marks=fields.marks)
+    pairs = [LanguagePair(source.language, target) for source in sources]
+    answer: dict[str, list[Any]] = {}
+    if fields.format == "html":
+        ranked = await _translate_pages(answers, request, fields.texts, pairs, settings, client)
+    else:
+        languages = [pair.source for pair in pairs]
+        results = await answers.translations(request, fields.texts, languages, target, settings, client)
+        ranked = [[translation.text for translation in alternatives] for alternatives in results]
+    answer["translatedText"] = [best for best, *_ in ranked]
+    if fields.alternatives:
+        answer["alternatives"] = [_distinct(alternatives, best) for best, *alternatives in ranked]
+    if fields.source == AUTO:
+        answer["detectedLanguage"] = [_language_record(source) for source in sources]
+    if fields.coverage:
+        best = [alternatives[0] for alternatives in results]
+        answer["coverage"] = [
+            _coverage_record(translation.coverage, text, translation.text)
+            for text, translation in zip(fields.texts, best, strict=True)
+        ]
+    if fields.alignment:
+        answer["alignment"] = [alternatives[0].alignment for alternatives in results]
+    if fields.marks is not None:
+        answer["marks"] = [answers.state_of_marks(pair) for pair in pairs]
+    return JSONResponse(fields.in_shape_of_q(answer))
+
+
+async def _covered(answers: Answers, request: Request) -> JSONResponse:
+    """Answer a request to /cover."""
+    fields, client = await answers.read(request, CoverRequest)
+    texts, translations = fields.texts, fields.translations
+    if type(fields.q) is not type(fields.translation) or len(texts) != len(translations):
+        numbers = f"{with_unit(len(texts), 'texts')} in `q`, {len(translations)} in `translation`"
+        raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {numbers}")
+    pair = LanguagePair(answers.language_of(fields.source), answers.language_of(fields.target))
+
+    def submit(batcher: Batcher, pair: LanguagePair, texts: list[str]) -> Order:
+        try:
+            single_model(batcher.translator, "/cover")
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from None
+        return batcher.submit_checks(
+            texts, translations, alignment=fields.alignment, marks=fields.marks, languages=pair, client=client
+        )
+
+    pairs = dict.fromkeys(range(len(texts)), pair)
+    results = await answers.results(request, texts, pairs, submit)
+    answers.count(texts, pairs)
+    rows = zip(results.values(), texts, translations, strict=True)
+    records = [_coverage_record(result.coverage, *pair) for result, *pair in rows]
+    answer: dict[str, list[Any]] = {"coverage": records}
+    if fields.alignment:
+        answer["alignment"] = [result.alignment for result in results.values()]
+    if fields.marks is not None:
+        answer["marks"] = [answers.state_of_marks(pair)] * len(texts)
+    return JSONResponse(fields.in_shape_of_q(answer))
 
 
 def file_router(answers: Answers) -> APIRouter:

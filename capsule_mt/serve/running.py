@@ -16,7 +16,7 @@ from types import FrameType
 import uvicorn
 
 from capsule_mt.catalog.pairs import LanguagePair
-from capsule_mt.serve.answers import Answers, Limits
+from capsule_mt.serve.answers import Answers, RequestLimits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
@@ -164,7 +164,7 @@ def batchers_of(
 def run_server(
     translators: Mapping[LanguagePair, TextTranslator],
     listener: socket.socket,
-    limits: Limits,
+    limits: RequestLimits,
     connections: Connections,
     detector: Detector | None,
     stop_seconds: int,

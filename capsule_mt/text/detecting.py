@@ -13,7 +13,7 @@ from capsule_mt.text.words import WORDS
 MIN_WORDS = 3
 # Probability of the detected language divided by that of the expected one. py3langid is unsure of short lines: at a
 # ratio of 5, it took 2 % of lines of three words for another language. Of 100, 150, 200, 300 and 1000, 300 is the
-# lowest that keeps this rate below 0.05 % on development lines of every length. docs/translating.md has the rates.
+# lowest that keeps this rate below 0.05 % on development lines of every length.
 MIN_RATIO = 300.0
 
 
@@ -35,7 +35,7 @@ class Detector:
 
     A confidence is the probability among all of py3langid's languages, as LibreTranslate's is among all of its
     detector's: a text in a language that is not a candidate has a low one for each candidate. The first detection
-    loads the model; docs/serving.md says how much memory it takes.
+    loads the model.
 
     Args:
         languages: ISO 639-1 codes of the candidates; by default, all languages of py3langid. Others are ignored.

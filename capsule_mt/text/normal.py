@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, proxy
 
 from capsule_mt.text.entities import ENTITY, character_of, has_entities
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.tokenizer import Tokenizer, unknown_tokens
+from capsule_mt.text.tokenizer_protocol import Tokenizer, unknown_tokens
 
 # soft hyphen, zero-width spaces, marks of direction, lines through letters and under them: a model reads them as the
 # ends of words

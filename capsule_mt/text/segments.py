@@ -25,7 +25,7 @@ from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.numerals import number_forms, with_grouping, with_target_signs
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
 from capsule_mt.text.target_tokens import LANGUAGE_CODE, refuse_missing_target, refuse_unknown_target
-from capsule_mt.text.tokenizer import Encoded, Tokenizer, unknown_tokens
+from capsule_mt.text.tokenizer_protocol import Encoded, Tokenizer, unknown_tokens
 from capsule_mt.text.typography import colon_of_label, quotes_of, separator_with_quotes
 from capsule_mt.text.words import (
     NO_LISTS,

@@ -18,7 +18,7 @@ def aligned_rows(pairs: Sequence[tuple[Ids, Hypothesis]], plan: Plan) -> list[li
     """
     decoder = plan.model.decoder
     if plan.head is None:
-        from capsule_mt.coverage.methods import deletion_gains_by_token
+        from capsule_mt.coverage.deletion import deletion_gains_by_token
 
         return [deletion_gains_by_token(source, hypothesis.ids, decoder) for source, hypothesis in pairs]
     attentions = [hypothesis.attention for _, hypothesis in pairs]

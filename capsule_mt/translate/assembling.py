@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
@@ -25,6 +25,9 @@ from capsule_mt.text.typography import (
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Score, Segment, Translation
+
+if TYPE_CHECKING:  # late: a call without coverage starts sooner
+    from capsule_mt.coverage.results import Coverage
 
 
 class LaterScores:
@@ -64,14 +67,8 @@ def translation_of(
     texts = [_text(piece, hypothesis, plan) for piece, hypothesis in pairs]
     text, starts = join_translations(document, texts, plan.languages[1])
     coverage = None
-    coverages = [hypothesis.covered for hypothesis in hypotheses]
-    if plan.coverage is not None and None not in coverages:
-        from capsule_mt.coverage.documents import coverage_of, with_checks
-
-        outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
-        parts = list(zip(texts, starts, strict=True))
-        coverage = coverage_of(document, coverages, parts, outputs, *plan.coverage.coverage_arguments)
-        coverage = with_checks(coverage, document.with_blank_languages, text, plan.languages)
+    if all(hypothesis.covered is not None for hypothesis in hypotheses):  # a failure was a warning of the search
+        coverage = _text_coverage(document, hypotheses, [*zip(texts, starts, strict=True)], text, plan)
     score: Score = None
     if later is not None:
         score = partial(later.mean_of, hypotheses)
@@ -80,6 +77,41 @@ def translation_of(
     segments = tuple(segment_of(piece, hypothesis, plan) for piece, hypothesis in pairs)
     alignment = links_between(document, pairs, texts, text, plan) if plan.options.alignment else None
     return Translation(text, score, coverage, segments, document.unknown, alignment)
+
+
+def scored_translation(
+    document: Document, pair: tuple[Piece, Hypothesis] | None, translation: str, plan: Plan, *, with_links: bool
+) -> Translation:
+    """Assemble a given translation with its score and what it covers; `pair` is `None` for a blank text."""
+    hypotheses = [] if pair is None else [pair[1]]
+    coverage = _text_coverage(document, hypotheses, [(translation, 0)] * len(hypotheses), translation, plan)
+    segments = () if pair is None else (segment_of(*pair, plan),)
+    score = hypotheses[0].score if hypotheses else None
+    links = None
+    if with_links:
+        links = () if pair is None else links_between(document, [pair], [translation], translation, plan)
+    return Translation(translation, score, coverage, segments, alignment=links)
+
+
+def _text_coverage(
+    document: Document,
+    hypotheses: Sequence[Hypothesis],
+    parts: Sequence[tuple[str, int]],
+    translation: str,
+    plan: Plan,
+) -> "Coverage | None":
+    """Return what the translation of a text covers, with its checks, if the call asks for it.
+
+    parts: the translation of each piece, and where it begins in that of the text.
+    """
+    if plan.coverage is None:
+        return None
+    from capsule_mt.coverage.documents import coverage_of, with_checks  # late: a call without coverage starts sooner
+
+    outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
+    coverages = [hypothesis.covered for hypothesis in hypotheses]
+    coverage = coverage_of(document, coverages, parts, outputs, *plan.coverage.coverage_arguments)
+    return with_checks(coverage, document.with_blank_languages, translation, plan.languages)
 
 
 def segment_of(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> Segment:

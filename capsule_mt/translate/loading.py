@@ -10,7 +10,7 @@ from capsule_mt.translate.translator import Translator
 if TYPE_CHECKING:  # late: most calls load one model without a glossary
     from capsule_mt.text.glossary import Glossary
     from capsule_mt.translate.pivot import PivotTranslator
-    from capsule_mt.translate.scoring import Scorer
+    from capsule_mt.translate.scorer import Scorer
 
 
 def load(

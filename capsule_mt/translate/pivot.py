@@ -23,7 +23,7 @@ from capsule_mt.translate.text_translator import TextTranslator
 
 if TYPE_CHECKING:
     from capsule_mt.text.restoring import Alignment
-    from capsule_mt.translate.scoring import Scorer
+    from capsule_mt.translate.scorer import Scorer
 
 PIVOT = "en"
 

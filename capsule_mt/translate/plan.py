@@ -3,14 +3,14 @@
 Nothing that gets a plan asks for any of it again, or loads a model.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.options.table import SCORED_WHILE_SEARCHING, Readings
+from capsule_mt.options.table import Readings
 from capsule_mt.text.segments import Segmenter
-from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.translate.options import Search, TranslationOptions, search_of, setting
+from capsule_mt.text.tokenizer_protocol import Tokenizer
+from capsule_mt.translate.options import TranslationOptions
+from capsule_mt.translate.search_plan import Search
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.methods import Calibration, Verifier
@@ -93,33 +93,3 @@ class Plan(NamedTuple):
         tokens = options.batch_tokens and options.batch_tokens * numerator // denominator
         larger = options._replace(batch_size=options.batch_size * numerator // denominator, batch_tokens=tokens)
         return self._replace(options=larger)
-
-
-def plan_of(
-    options: TranslationOptions,
-    model: LoadedModel,
-    segmenter: Segmenter,
-    head: tuple[int, int] | None,
-    coverage: CoveragePlan | None,
-) -> Plan:
-    """Return the plan of a call; refuse options that do not go together."""
-    num_beams, num_returned = (
-        int(setting(model, options.generate_kwargs, name) or 1) for name in ("num_beams", "num_return_sequences")
-    )
-    weight = None if coverage is None else coverage.options.weight
-    if weight and num_beams < 2:
-        raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {num_beams}")
-    scores_later = options.scores is None and coverage is None and _can_score_later(model, options.generate_kwargs)
-    scores = (options.scores is not False and not scores_later) or coverage is not None
-    search = search_of(model, options.generate_kwargs, scores=scores)
-    if weight:
-        search = search.with_options(num_return_sequences=num_beams)
-    return Plan(options, model, segmenter, search, head, coverage, num_beams, num_returned, weight, scores_later)
-
-
-def _can_score_later(model: LoadedModel, call_options: Mapping[str, Any]) -> bool:
-    """Return whether a search is faster without scores, and a forced pass would give them exactly."""
-    values = ((option, setting(model, call_options, option.name)) for option in SCORED_WHILE_SEARCHING)
-    is_plain = all(value is None or value == option.default for option, value in values)
-    # scores with a shortlist are among its tokens; those of a forced pass are among all
-    return is_plain and model.shortlist is None and model.decoder.prefers_no_scores

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from capsule_mt.coverage.certain import count_certain_faults, has_invented_mark
+from capsule_mt.checks.certain import count_certain_faults, has_invented_mark
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn_once
 from capsule_mt.text.edges import as_label
 from capsule_mt.text.segments import Document, Piece
-from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT, Plan
 from capsule_mt.translate.searching import Hypotheses, search
@@ -177,7 +177,7 @@ def with_label_forms(drafts: list[Draft], plan: Plan) -> list[Draft]:
 
 def _most_frequent(candidates: Sequence[Draft], tokenizer: Tokenizer) -> Draft:
     """Return a draft with the translation that most candidates have; see `with_label_forms`."""
-    from capsule_mt.coverage.repetition import doubled_phrases  # late: few texts have labels
+    from capsule_mt.checks.repetition import doubled_phrases  # late: few texts have labels
 
     texts = [as_label(tokenizer.decode(draft.hypotheses[0].ids)).casefold() for draft in candidates]
     counts = Counter(texts)

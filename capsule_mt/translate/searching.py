@@ -12,7 +12,7 @@ from capsule_mt.text.segments import Piece, batches_of
 from capsule_mt.translate.plan import CoveragePlan, Plan
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
-    from capsule_mt.coverage.methods import PieceCoverage
+    from capsule_mt.coverage.piece_coverage import PieceCoverage
 
 Hypotheses = list[Hypothesis]  # of one piece, best first
 

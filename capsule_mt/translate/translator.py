@@ -16,9 +16,10 @@ from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
 from capsule_mt.translate.assembling import LaterScores, translation_of
 from capsule_mt.translate.options import TranslationOptions, check_language_type, refuse_unknown_arguments
 from capsule_mt.translate.plan import Plan
+from capsule_mt.translate.planning import plan_of
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.rounds import Draft, Round, is_short, rounds_of, translated
-from capsule_mt.translate.scoring import Scorer
+from capsule_mt.translate.scorer import Scorer
 from capsule_mt.translate.searching import Hypotheses
 from capsule_mt.translate.text_translator import TextTranslator
 
@@ -105,16 +106,16 @@ class Translator(Scorer, TextTranslator):
             check_language_type(argument, language)
             if tokenizer is not None and language is not None:
                 code_of(argument, language, tokenizer.language_codes)
-        self._languages(TranslationOptions())  # a model of one pair refuses others
+        self.translator_model.languages_of(TranslationOptions())  # a model of one pair refuses others
 
     @property
     def target_language(self) -> str | None:
-        return self._languages(TranslationOptions())[1]
+        return self.translator_model.languages_of(TranslationOptions())[1]
 
     # ---- the steps of `translate`
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         options = super().completed(options)
-        tokenizer = self._tokenizer(options)
+        tokenizer = self.translator_model.tokenizer_of(options)
         first_ids = tokenizer.first_ids if isinstance(tokenizer, PairTokenizer) else []
         if not first_ids or FIRST_TOKEN in options.generate_kwargs:
             return options
@@ -123,10 +124,10 @@ class Translator(Scorer, TextTranslator):
     def plan(self, options: TranslationOptions) -> Plan:
         """Resolve the options of a call; the plan of calls without options is kept until the model changes."""
         if options != TranslationOptions():
-            return self._plan(self.completed(options))
+            return plan_of(self, self.completed(options))
         basis = self.loaded, repr(self.loaded.generation), self.languages  # its lists may change in place, too
         if self._default_plan is None or self._default_plan[0] != basis:
-            self._default_plan = basis, self._plan(self.completed(options))
+            self._default_plan = basis, plan_of(self, self.completed(options))
         return self._default_plan[1]
 
     def documents(self, texts: Sequence[str], plan: Plan) -> list[Document]:

@@ -1,4 +1,4 @@
-"""The rules of `text` and `checks` for JavaScript: constants, and patterns in its syntax.
+"""The rules of `text`, `checks` and `coverage` for JavaScript: constants, and patterns in its syntax.
 
 The build writes them into interface.js, so that JavaScript does not have a second copy. Rules that depend on a model's
 languages go into the model file. The cases in tests/vectors check Python and JavaScript alike.
@@ -10,7 +10,19 @@ from html import unescape
 from html.entities import html5
 from typing import Any
 
-from capsule_mt.coverage import certain, check_words, checks
+from capsule_mt.checks import (
+    certain,
+    items,
+    named_values,
+    number_forms,
+    punctuation,
+    repeated_words,
+    repetition,
+    texts,
+    word_lists,
+)
+from capsule_mt.checks import numbers as number_rules
+from capsule_mt.coverage import curves, piece_coverage, supported
 from capsule_mt.text import (
     alignment,
     capitals,
@@ -45,10 +57,6 @@ CASING = (
     *("MIN_LINE_WORDS", "MIN_START_WORDS", "MAX_SHORT_WORD"),
     *("MIN_CAPITAL_SHARE", "MIN_KNOWN_SHARE", "MIN_KNOWN_IN_TITLE", "MIN_KNOWN_IN_HEADLINE"),
     *("NAME_MARGIN", "NEIGHBOUR_SHARE", "MAX_FROM_NEIGHBOUR", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
-)
-CHECKS = (
-    *("KEPT_KINDS", "HALF", "MAX_SMALL_NUMBER", "MAX_INTEGER", "ROMAN_VALUES", "MIN_UNTRANSLATED", "MIN_DOUBLED"),
-    *("MAX_SWAP_TEXT", "MAX_SWAP_PHRASE", "VERBS"),
 )
 # The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
 # Python would take 10 kB of a page
@@ -175,16 +183,16 @@ def patterns() -> dict[str, str]:
         "FIRST_LETTER": edges.FIRST_LETTER,
         "BARE_PLACEHOLDERS": copying.BARE_PLACEHOLDERS,
         "NUMBER_PLACEHOLDER": copying.NUMBER_PLACEHOLDER,
-        "NUMBER": checks.NUMBER.pattern,
-        "OTHER_DIGIT": checks.OTHER_DIGIT,
-        "TIME_OR_DATE": checks.TIME_OR_DATE.pattern,
-        "YEAR": checks.YEAR.pattern,
-        "PARTS_OF_DATE": checks.PARTS_OF_DATE.pattern,
-        "ROMAN_NUMERAL_IN_TEXT": checks.ROMAN_NUMERAL.pattern,
-        "AFTERNOON": checks.AFTERNOON.pattern,
-        "TIME": checks.TIME.pattern,
-        "BRANCHES": checks.BRANCHES.pattern,
-        "LAST_MARK": checks.END.pattern,
+        "NUMBER": number_forms.NUMBER.pattern,
+        "OTHER_DIGIT": number_forms.OTHER_DIGIT,
+        "TIME_OR_DATE": number_rules.TIME_OR_DATE.pattern,
+        "YEAR": number_rules.YEAR.pattern,
+        "PARTS_OF_DATE": number_rules.PARTS_OF_DATE.pattern,
+        "ROMAN_NUMERAL_IN_TEXT": number_forms.ROMAN_NUMERAL.pattern,
+        "AFTERNOON": word_lists.check_words().afternoon,
+        "TIME": number_forms.TIME.pattern,
+        "BRANCHES": items.BRANCHES.pattern,
+        "LAST_MARK": punctuation.END.pattern,
         "NUMBERS_AND_BRACKETS": certain.NUMBERS_AND_BRACKETS.pattern,
         "MAY_QUOTE": certain.MAY_QUOTE,
         "EMOJI": copying.EMOJI,
@@ -216,7 +224,7 @@ def patterns() -> dict[str, str]:
 
 
 def constants() -> dict[str, Any]:
-    """Return the constants and patterns of `text` and `checks` by their names in JavaScript."""
+    """Return the constants and patterns of `text`, `checks` and `coverage` by their names in JavaScript."""
     return {
         "PATTERNS": {name: _short_pattern(pattern) for name, pattern in patterns().items()},
         "KEPT_PATTERNS": {kind: _short_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
@@ -225,6 +233,7 @@ def constants() -> dict[str, Any]:
         "WINDOWS_1252": "".join(unescape(f"&#{code};") for code in range(0x80, 0xA0)),
         "MIN_CAPITALS": capitals.MIN_LETTERS,
         "CJK_NEIGHBOURS": words.CJK_NEIGHBOURS,
+        "MAX_DRIFT": words.MAX_DRIFT,
         "PLAIN": normal.PLAIN,
         "INVISIBLE": normal.ranges_of(normal.INVISIBLE),
         "BETWEEN_LETTERS": normal.BETWEEN_LETTERS,
@@ -264,12 +273,27 @@ def constants() -> dict[str, Any]:
         "MAX_LABEL": edges.MAX_LABEL,
         "MAX_BESIDE_LABEL": edges.MAX_BESIDE_LABEL,
         "MIN_WORDS": edges.MIN_WORDS,
-        **{name: getattr(checks, name) for name in CHECKS},
-        "BRACKET_PAIRS": checks.BRACKETS,
+        "KEPT_KINDS": texts.KEPT_KINDS,
+        "HALF": word_lists.check_words().half_hours,
+        "MAX_SMALL_NUMBER": named_values.MAX_SMALL_NUMBER,
+        "MAX_INTEGER": number_forms.MAX_INTEGER,
+        "ROMAN_VALUES": number_forms.ROMAN_VALUES,
+        "MIN_UNTRANSLATED": repeated_words.MIN_UNTRANSLATED,
+        "MIN_DOUBLED": repeated_words.MIN_DOUBLED,
+        "CODE_MARKS": "".join(sorted(repeated_words.CODE_MARKS)),
+        "MAX_SWAP_TEXT": number_rules.MAX_SWAP_TEXT,
+        "MAX_SWAP_PHRASE": number_rules.MAX_SWAP_PHRASE,
+        "VERBS": word_lists.check_words().month_verbs,
+        "BRACKET_PAIRS": punctuation.BRACKETS,
         "BRACKET_MARKS": "".join(sorted(words.BRACKET_MARKS)),
         "QUOTE_MARKS": certain.QUOTE_MARKS,
         **{name: getattr(rounds, name) for name in ("RETRY_BEAMS", "MAX_RETRIES")},
-        "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in checks.BRACKET_FORMS.items()},
+        "LARGEST_EVIDENCE": curves.LARGEST_EVIDENCE,
+        "LONGEST_REPEATED_PHRASE": repetition.LONGEST_REPEATED_PHRASE,
+        "MIN_COPIED_LETTERS": piece_coverage.MIN_COPIED_LETTERS,
+        "DOUBT_THRESHOLD": supported.DOUBT_THRESHOLDS["likely"],
+        **{name: getattr(supported, name) for name in ("LOG_PROB_WEIGHT", "MIN_LOG_PROB", "NEIGHBOUR_WEIGHT")},
+        "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in punctuation.BRACKET_FORMS.items()},
     }
 
 
@@ -308,15 +332,16 @@ def sentence_rules(language: str | None) -> dict[str, Any]:
 
 def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:
     """Return the words of two languages for `checks`; each list has the source's entry, then the target's."""
-    codes = [sentences.language_code(language) or "" for language in (source, target)]
-    negations = [check_words.NEGATION.get(code) for code in codes]
+    codes = [sentences.language_code(language) for language in (source, target)]
+    vocabularies = [word_lists.words_in(code) for code in codes]
+    negations = [vocabulary.negation for vocabulary in vocabularies]
     return {
-        "numbers": [check_words.NUMBER_WORDS.get(code, {}) for code in codes],
-        "names": {kind: [names.get(code, {}) for code in codes] for kind, names in checks.NAMES.items()},
-        "articles": [sorted(check_words.ARTICLES.get(code, ())) for code in codes],
-        "large_number": javascript_pattern(check_words.LARGE_NUMBER.pattern),
-        "sign_names": check_words.SIGN_NAMES,
-        "question_marks": [checks.QUESTION_MARKS + (";" if code == "el" else "") for code in codes],
+        "numbers": [vocabulary.numbers for vocabulary in vocabularies],
+        "names": {kind: [getattr(vocabulary, kind) for vocabulary in vocabularies] for kind in ("months", "weekdays")},
+        "articles": [sorted(vocabulary.articles) for vocabulary in vocabularies],
+        "large_number": javascript_pattern(word_lists.check_words().large_number),
+        "sign_names": word_lists.check_words().sign_names,
+        "question_marks": [punctuation.question_marks(code) for code in codes],
         "negations": None
         if None in negations
         else [[javascript_pattern(pattern) for pattern in patterns] for patterns in negations if patterns],

@@ -20,20 +20,21 @@ from itertools import pairwise
 from operator import sub
 from typing import Any
 
-from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
+from capsule_mt.coverage.methods import Calibration
+from capsule_mt.coverage.piece_coverage import CALIBRATED_THRESHOLD
 from capsule_mt.engine.library import rounded, widened
 from capsule_mt.engine.program import Codes, Linear, Positions, Program, Tensor, UnsupportedModelError
-from capsule_mt.models.coded import coded
+from capsule_mt.models.checkpoint_tokenizer import CLEAN_UP
+from capsule_mt.models.entropy_coding import coded
 from capsule_mt.models.languages import many_languages
 from capsule_mt.models.loading import load_model, open_checkpoint
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.tokenizer import CLEAN_UP
 from capsule_mt.models.weights import write_safetensors
 from capsule_mt.options.table import offered
-from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.translate.options import limit_of_checkpoint, search_options
+from capsule_mt.text.tokenizer_protocol import Tokenizer
+from capsule_mt.translate.search_plan import limit_of_checkpoint, search_options
 from capsule_mt.web.language import numbers_of, sentence_rules, typography_of, words_of_checks
 
 FORMAT = 5

@@ -43,7 +43,7 @@ def named(output: Path, ending: str) -> Path:
 
 def movement(model: Any, tokenizer: Any, batches: list[Any], text: tuple[list[str], list[str]]) -> list[Any]:
     """Return PAST and FUTURE around the step that writes a word, over the tokens that an aligner links."""
-    from capsule_mt.calibration.word_alignment import WordAligner
+    from capsule_mt.coverage.calibration.word_alignment import WordAligner
     from hf_capsule_mt.analysis.past_future import forced_curves, shares_around_step
 
     encoded = tokenizer(text[0], text_target=text[1])

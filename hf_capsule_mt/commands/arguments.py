@@ -14,7 +14,7 @@ def keep_freed_memory() -> bool:
     """Let glibc keep freed memory for the next tensors; return whether it does.
 
     A training step frees what the next one allocates. glibc returns large blocks to the system and pays a page fault
-    for each page of the next allocation; docs/training.md has the cost.
+    for each page of the next allocation.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -58,7 +58,7 @@ def main() -> int:
     import torch
     from accelerate import PartialState
 
-    from hf_capsule_mt.decoding.tokenizer import needs_more
+    from hf_capsule_mt.decoding.transformers_tokenizer import needs_more
     from hf_capsule_mt.decoding.translator import load_translator
     from hf_capsule_mt.training.distillation import distill
     from hf_capsule_mt.training.recipes import load_recipe

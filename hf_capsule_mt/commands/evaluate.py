@@ -54,8 +54,8 @@ def adequacy(
     arguments: argparse.Namespace, sources: list[str], hypotheses: list[str], references: list[list[str]]
 ) -> dict[str, Any]:
     """Return the coverage difference ratio, and the means of the measures that need no reference."""
-    from capsule_mt.calibration.word_alignment import fit_aligner
-    from capsule_mt.calibration.words import word_pairs
+    from capsule_mt.coverage.calibration.word_alignment import fit_aligner
+    from capsule_mt.coverage.calibration.words import word_pairs
     from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
 
     source_lines, target_lines = read_parallel(arguments.align_with)

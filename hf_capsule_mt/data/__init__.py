@@ -8,7 +8,7 @@ from hf_capsule_mt.data.embedded_corpus import embedded_corpus, sentence_pairs
 from hf_capsule_mt.data.encoding import DropoutDataset, drop_long, encode
 from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
 from hf_capsule_mt.data.sources import load_translation_data
-from hf_capsule_mt.data.tokenizer import train_separate_tokenizers, train_tokenizer
+from hf_capsule_mt.data.tokenizer_training import train_separate_tokenizers, train_tokenizer
 
 
 class _SeparateVocabularies(PreTrainedConfig):

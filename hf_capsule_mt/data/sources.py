@@ -27,7 +27,7 @@ def _check_pair(value: Any) -> None:
 
 @strict
 @dataclass
-class Settings:
+class SourceSettings:
     """The keys of a source: one names its kind, the others are settings of this kind."""
 
     hub: str | None = None
@@ -64,7 +64,7 @@ def check_sources(sources: Any, section: str) -> list[Source]:
             hint = hints[0] if hints else ""
             raise ValueError(f"`{section}` must have one of the keys {', '.join(KINDS)}, got {dict(source)}{hint}")
         refuse_unknown(source, (*kinds, *KINDS[kinds[0]], "first"), f"`{section}`")
-        check_settings(Settings, source, section)
+        check_settings(SourceSettings, source, section)
     return [{key: value for key, value in source.items() if value is not None} for source in listed]
 
 

@@ -20,10 +20,11 @@ from capsule_mt.engine.library import NativeUnavailableError
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.engine.request import SearchResult
 from capsule_mt.engine.search import Readings, SearchOptions
-from capsule_mt.models.int8 import write_int8_weights
+from capsule_mt.models.int8_weights import write_int8_weights
 from capsule_mt.models.opening import check_shortlist
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.translate.options import IGNORED, search_options
+from capsule_mt.translate.options import IGNORED
+from capsule_mt.translate.search_plan import search_options
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
 from hf_capsule_mt.loading import share_weights
 from hf_capsule_mt.modeling.generation import generation_settings

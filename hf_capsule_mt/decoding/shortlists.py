@@ -5,9 +5,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
+from capsule_mt.coverage.calibration.word_alignment import AlignerSettings, WordAligner
 from capsule_mt.models.shortlist import Shortlist
-from hf_capsule_mt.decoding.tokenizer import language_code
+from hf_capsule_mt.decoding.transformers_tokenizer import language_code
 
 LONGEST = 100  # tokens of a sentence that the aligner reads
 MOST_PAIRS = 100_000  # more teach a table of words little, and take memory

@@ -1,6 +1,5 @@
 """`Translator` for any sequence-to-sequence model of transformers, ours or any other."""
 
-import copy
 import functools
 import inspect
 import os
@@ -18,19 +17,16 @@ from capsule_mt.catalog.entries import pair_named
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import is_marian
-from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.opening import check_name_or_folder, check_shortlist
 from capsule_mt.text.glossary import Glossary
-from capsule_mt.text.segments import Segmenter
-from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown_arguments
 from capsule_mt.translate.plan import Plan
-from capsule_mt.translate.scoring import Scorer
-from hf_capsule_mt.decoding.attention import cross_attentions
+from capsule_mt.translate.planning import plan_of
+from capsule_mt.translate.scorer import Scorer
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
-from hf_capsule_mt.decoding.fast import FastTranslator, fast_logger, settings_differ, unsupported_part
+from hf_capsule_mt.decoding.fast import FastTranslator, fast_logger, unsupported_part
 from hf_capsule_mt.decoding.generate import GenerateDecoder
-from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, max_source_tokens
+from hf_capsule_mt.decoding.transformers_model import TransformersModel
 from hf_capsule_mt.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer, share_weights
 
 BACKENDS = ("auto", "native", "transformers")
@@ -62,8 +58,8 @@ class Translator(capsule_mt.translate.translator.Translator):
         glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
     """
 
+    translator_model: TransformersModel
     tokenizes_in_threads = False  # tokenizers of transformers have languages as their state
-    _read: tuple[dict[str, Any], Mapping[str, Any]] | None = None  # a generation config, and what it sets
 
     def __init__(
         self,
@@ -79,19 +75,19 @@ class Translator(capsule_mt.translate.translator.Translator):
         glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> None:
         check_model(model)
-        self.model: Any = model.eval()
-        self._take_glossary(glossary)
-        self._loads_with = {}
+        model.eval()
         check_weights(model)
         check_tokenizer(model, tokenizer)
-        self.tokenizer, self.task = tokenizer, task
-        self.languages = languages_of_task(task)
+        languages = languages_of_task(task)
         members = load_members(model, tokenizer, ensemble)
         fast = _engine_of(model, members, int8=int8, backend=backend, shortlist=shortlist)
-        self._decoder = GenerateDecoder(model, members, fast, pads_left=tokenizer.padding_side == "left")
-        loaded = self.loaded
-        check_calibration(loaded.calibration, loaded.head_shape, self._folder or loaded.name)
-        self._take_reverse(reverse)
+        decoder = GenerateDecoder(model, members, fast, pads_left=tokenizer.padding_side == "left")
+        translator_model = TransformersModel(model, tokenizer, decoder, task)
+        translator_model.languages = languages
+        loaded = translator_model.loaded
+        check_calibration(loaded.calibration, loaded.head_shape, translator_model.folder or loaded.name)
+        self._loads_with = {}
+        self._compose(translator_model, glossary, reverse)
 
     @classmethod
     def from_pretrained(  # type: ignore[override]  # more arguments than the engine's
@@ -144,11 +140,7 @@ class Translator(capsule_mt.translate.translator.Translator):
 
     def check_languages(self) -> None:
         super().check_languages()
-        self._tokenizer(TranslationOptions())
-
-    def set_calibration(self, values: Mapping[str, Any]) -> None:
-        check_calibration(values, self.loaded.head_shape, "`set_calibration`")
-        self.model.config.coverage_calibration = dict(values) or None
+        self.translator_model.tokenizer_of(TranslationOptions())
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Save the model and its tokenizer."""
@@ -157,61 +149,46 @@ class Translator(capsule_mt.translate.translator.Translator):
         self.tokenizer.save_pretrained(folder)
 
     @property
+    def model(self) -> Any:
+        """The model."""
+        return self.translator_model.model
+
+    @model.setter
+    def model(self, model: PreTrainedModel) -> None:
+        self.translator_model.model = model
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of the model."""
+        return self.translator_model.tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.translator_model.tokenizer = tokenizer
+
+    @property
+    def task(self) -> str:
+        """The task, in which a checkpoint of T5 has its settings."""
+        return self.translator_model.task
+
+    @task.setter
+    def task(self, task: str) -> None:
+        self.translator_model.task = task
+
+    @property
     def members(self) -> list[PreTrainedModel]:
         """The other models of the ensemble."""
-        return self._decoder.members
+        return self.translator_model.decoder.members
 
     @property
     def fast(self) -> FastTranslator | None:
         """The engine, where it decodes."""
-        return self._decoder.fast
+        return self.translator_model.decoder.fast
 
     @property
     def backend(self) -> str:
         """What decodes: "native" or "transformers"."""
         return "transformers" if self.fast is None else self.fast.backend
-
-    @property
-    def loaded(self) -> LoadedModel:
-        """The model as it is now: its configurations may be changed between two calls."""
-        model, decoder = self.model, self._decoder
-        positions = getattr(model.config, "max_position_embeddings", None)
-        layers = len(cross_attentions(model))
-        return LoadedModel(
-            decoder=decoder,
-            tokenizer=TransformersTokenizer(self.tokenizer),
-            name=f"a {type(model).__name__}",
-            start=decoder.start,
-            end=decoder.ends[0] if decoder.ends else -1,
-            pad=decoder.pad,
-            generation=self._generation,
-            calibration=getattr(model.config, "coverage_calibration", None) or {},
-            longest_source=max_source_tokens(model, self.tokenizer),
-            longest_target=positions,
-            head_shape=(layers, model.config.decoder_attention_heads) if layers else (0, 0),
-            shortlist=None if self.fast is None else self.fast.shortlist,
-        )
-
-    @loaded.setter
-    def loaded(self, model: LoadedModel) -> None:
-        raise AttributeError("`loaded` must come with `model` and `tokenizer`")
-
-    @property
-    def _generation(self) -> Mapping[str, Any]:
-        """What the generation config sets; read again only if it has changed, for that takes a millisecond."""
-        now = vars(self.model.generation_config)
-        if self._read is None or settings_differ([now], [self._read[0]]):
-            changed = self.model.generation_config.to_diff_dict()
-            self._read = copy.deepcopy(now), {name: value for name, value in changed.items() if value is not None}
-        return self._read[1]
-
-    @property
-    def _folder(self) -> str:
-        return str(self.model.name_or_path)
-
-    def _downloaded(self, name: str) -> str | None:
-        """Return `None`: only the engine loads models by their names."""
-        return None
 
     @property
     def option_names(self) -> frozenset[str]:  # type: ignore[override]
@@ -220,7 +197,7 @@ class Translator(capsule_mt.translate.translator.Translator):
     # ---- the steps of `translate`
     def plan(self, options: TranslationOptions) -> Plan:
         """Resolve the options of a call anew: the model's and the tokenizer's configurations may have changed."""
-        return self._plan(self.completed(options))
+        return plan_of(self, self.completed(options))
 
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Add what the task, the tokenizer and a `generation_config` say to the options of a call."""
@@ -230,44 +207,19 @@ class Translator(capsule_mt.translate.translator.Translator):
         if config is not None:
             kwargs = {**cast(GenerationConfig, config).to_diff_dict(), **kwargs}
             kwargs.pop("transformers_version", None)
-        task_settings = dict(self._task_settings(options))
+        model = self.translator_model
+        task_settings = dict(model.task_settings(options))
         task_settings.pop("prefix", None)
-        tokenizer = self._tokenizer(options)
+        tokenizer = model.tokenizer_of(options)
         tokenizer.encode("")
-        source, target = self._languages(options)
+        source, target = model.languages_of(options)
         tokenizer_settings = dict(tokenizer.settings)
-        if tokenizer_settings.get(FIRST_TOKEN) == self._decoder.start:  # mBART's decoder starts with its language
+        if tokenizer_settings.get(FIRST_TOKEN) == model.decoder.start:  # mBART's decoder starts with its language
             del tokenizer_settings[FIRST_TOKEN]
         settings = {**task_settings, **tokenizer_settings, **kwargs}
         if settings.get("stop_strings") or self.model.generation_config.stop_strings:
             settings.setdefault("tokenizer", self.tokenizer)  # with which `generate()` finds the strings
         return options._replace(src_lang=source, tgt_lang=target, generate_kwargs=settings).checked()
-
-    @property
-    def is_multilingual(self) -> bool:
-        return TransformersTokenizer(self.tokenizer).is_multilingual
-
-    def _tokenizer(self, options: TranslationOptions) -> TransformersTokenizer:
-        clean_up = cast("bool | None", options.generate_kwargs.get("clean_up_tokenization_spaces"))
-        return TransformersTokenizer(self.tokenizer, *self._languages(options), clean_up)
-
-    def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
-        labels, start = cast(TransformersTokenizer, tokenizer).labels(translation), self._decoder.start
-        if not hasattr(self.tokenizer, "tgt_lang") or start in self._decoder.ends:
-            return labels
-        # a decoder that starts with the language does not predict it; mBART's labels have it after the end token
-        return labels[labels[:1] == [start] : len(labels) - (labels[-1:] == [start])]
-
-    def _segmenter(self, options: TranslationOptions) -> Segmenter:
-        prefix = self._task_settings(options).get("prefix") or getattr(self.model.config, "prefix", None) or ""
-        return super()._segmenter(options)._replace(prefix=str(prefix))
-
-    def _task_settings(self, options: TranslationOptions) -> Mapping[str, Any]:
-        """What a T5 checkpoint says of the task "translation_en_to_de": a prefix and settings of `generate()`."""
-        source, target = self._languages(options)
-        task = f"translation_{source.strip('_')}_to_{target.strip('_')}" if source and target else self.task
-        settings_by_task = getattr(self.model.config, "task_specific_params", None) or {}
-        return settings_by_task.get(task) or {}
 
 
 def check_model(model: object) -> None:

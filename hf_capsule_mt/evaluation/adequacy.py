@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from capsule_mt.calibration.word_alignment import WordAligner
-from capsule_mt.calibration.words import Links, word_pairs
+from capsule_mt.coverage.calibration.word_alignment import WordAligner
+from capsule_mt.coverage.calibration.words import Links, word_pairs
 
 
 def coverage_difference_ratio(

@@ -114,7 +114,7 @@ class MultiHead(nn.Module):
         """
         scaling = self.head_width**-0.5
         implementation = "eager" if output_attentions else self.config._attn_implementation
-        if self.is_cross and mask is not None and mask.dim() == 2:
+        if self.is_cross and isinstance(mask, torch.Tensor) and mask.dim() == 2:  # flex has masks of its own kind
             mask, implementation = bidirectional_mask(mask, queries.shape[2]), "sdpa"
         if implementation not in OWN_ATTENTION:
             attend = ALL_ATTENTION_FUNCTIONS[implementation]

@@ -1,13 +1,10 @@
 """Marks compared with the words that readers named, and the sheets of these words."""
 
-import re
-from collections import Counter
-
 import pytest
 
 from lab.by_hand import Labels, auc_of, digest, marks_under, spans_of, table, wilson
 from lab.records import read_rows
-from lab.report import DOCS, LAB
+from lab.report import LAB
 
 SHEETS = LAB / "sheets"
 
@@ -49,12 +46,3 @@ def test_the_translations_contain_the_words_named_as_made_up(sheet):
                 spans_of(row["translation"], row.get(name, "")) for name in ("made up", "made up, borderline")
             )
             assert not made_up & borderline
-
-
-def test_the_page_has_the_counts_of_the_sheets_of_tags():
-    judged = [
-        Counter(row["judgement"] for row in read_rows(SHEETS / f"tags_{pair}.tsv")) for pair in ("de_en", "en_pt")
-    ]
-    _, _, rows = (DOCS / "files.md").read_text().partition("| | right | nearly right | wrong |\n")
-    printed = re.findall(r"\| (\d+) \| (\d+) \| (\d+) \|", rows.partition("\n\n")[0])
-    assert printed == [tuple(str(counts[name]) for name in ("right", "nearly", "wrong")) for counts in judged]

@@ -1,12 +1,10 @@
-"""Runs over seeds: tests, intervals and the bootstrap."""
+"""Runs over seeds: tests and intervals."""
 
 import math
 
 import pytest
 
-from hf_capsule_mt.evaluation.significance import compare_systems
 from lab.over_seeds import (
-    bootstrap_over_seeds,
     interval_over_seeds,
     paired_t_test,
     student_quantile,
@@ -46,15 +44,3 @@ def test_an_interval_touches_zero_where_p_is_five_percent():
     assert paired_t_test([value - low for value in values]) == pytest.approx(0.05)
     assert paired_t_test([value - high for value in values]) == pytest.approx(0.05)
     assert interval_over_seeds([1.0]) is None
-
-
-REFERENCE = [f"the {noun} is on the small table in room {room}" for room, noun in enumerate(["cat", "dog", "cup"] * 8)]
-BASELINE = [line.replace("small", "little") if index % 2 else line for index, line in enumerate(REFERENCE)]
-SYSTEM = [line.replace("on the", "upon a") if index % 12 == 0 else line for index, line in enumerate(REFERENCE)]
-
-
-def test_with_one_seed_it_equals_the_paired_bootstrap() -> None:
-    row = compare_systems({"a": BASELINE, "b": SYSTEM}, [REFERENCE], ["bleu"], 300, 1)["b"]["bleu"]
-    difference, p_value = bootstrap_over_seeds([SYSTEM], [BASELINE], [REFERENCE], samples=300)
-    assert difference == pytest.approx(row.difference)
-    assert p_value == pytest.approx(row.p_bootstrap)

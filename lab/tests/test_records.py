@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab.records import Records, read_rows
-from lab.report import LAB, main
+from lab.report import DOCS, LAB, SECTION, main
 
 SENTENCES = ["ein Satz", "", "noch | einer\t"]
 
@@ -59,14 +59,16 @@ def test_a_table_says_where_it_is_broken(tmp_path: Path) -> None:
         read_rows(tmp_path / "table")
 
 
-DOCS = LAB.parent / "docs"
-
-
 def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypatch):
-    options = f"--report {tmp_path}/REPORT.md --picture {tmp_path}/does-it-help.svg"
-    monkeypatch.setattr("sys.argv", ["lab.report", *options.split()])
+    pages = {"REPORT.md": LAB, "does-it-help.svg": DOCS}
+    monkeypatch.setattr(
+        "sys.argv", f"lab.report --report {tmp_path}/REPORT.md --picture {tmp_path}/does-it-help.svg".split()
+    )
     main()
-    message = "run `python -m lab.report`"
-    for name in ("REPORT.md", "does-it-help.svg", "speed.md"):
-        folder = LAB if name == "REPORT.md" else DOCS
-        assert (tmp_path / name).read_text("utf-8") == (folder / name).read_text("utf-8"), message
+    for name, folder in pages.items():
+        assert (tmp_path / name).read_text("utf-8") == (folder / name).read_text("utf-8"), "run `python -m lab.report`"
+
+
+def test_the_prose_of_the_report_is_short():
+    text = (LAB / "REPORT.md").read_text("utf-8")
+    assert len(SECTION.sub("", text).split()) <= 3000

@@ -13,8 +13,8 @@ import pytest
 from transformers import MarianConfig, MarianMTModel
 
 import capsule_mt
-from capsule_mt.calibration import calibrating
 from capsule_mt.commands import calibrate
+from capsule_mt.coverage.calibration import calibrating
 from capsule_mt.models.shortlist import Shortlist
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands import shortlist

@@ -18,17 +18,17 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert, doctor, score, serve, translate
 from capsule_mt.commands.loading import load_translator
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.checkpoint_tokenizer import FileTokenizer
 from capsule_mt.models.fairseq_tokenizer import LANGUAGES, nllb_tokenizer, pieces_tokenizer
 from capsule_mt.models.languages import code_of
 from capsule_mt.models.scripts import SCRIPT_NAMES, names_of
 from capsule_mt.models.sentencepiece import read_sentencepiece
-from capsule_mt.models.tokenizer import FileTokenizer
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.serve import running
 from capsule_mt.serve.batching import RequestSettings
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.translate.options import TranslationOptions
-from capsule_mt.translate.scoring import MAX_PAIRS
+from capsule_mt.translate.translator_model import MAX_PAIRS
 from hf_capsule_mt.commands import shortlist
 from tests.conftest import GOLDEN
 from tests.decoding.models import build_bart, strictly
@@ -237,7 +237,7 @@ def test_the_tokenizer_of_a_pair_is_kept_while_its_translator_exists(folders):
     assert tokenizer_of(translator, "en", "de") is not tokenizer
     for source, target in list(permutations(SENTENCES, 2))[: MAX_PAIRS + 1]:
         tokenizer_of(translator, source, target)
-    assert len(translator._pair_tokenizers) <= MAX_PAIRS
+    assert len(translator.translator_model.pair_tokenizers) <= MAX_PAIRS
     assert vocabulary.covers("a")  # a call may still use it
     all_languages = weakref.ref(translator.loaded.tokenizer)
     gc.disable()

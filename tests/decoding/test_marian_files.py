@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
+from capsule_mt.conversions.to_huggingface import write_huggingface
+from capsule_mt.conversions.to_marian import write_marian
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models.from_marian import PADDING_BIAS, MarianWeights
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.marian_files import open_marian, options_of
-from capsule_mt.models.to_huggingface import write_huggingface
-from capsule_mt.models.to_marian import write_marian
+from capsule_mt.models.marian_weights import PADDING_BIAS, MarianWeights
 from hf_capsule_mt import CapsuleMarianMTModel
 from tests.decoding.models import PAD, batch, build
 from tests.fixtures import marian_models

@@ -226,12 +226,12 @@ def test_the_commands(many, sentences, generated, call):
 
 def test_the_server(many, sentences):
     pytest.importorskip("fastapi")
-    from capsule_mt.serve.answers import Limits
+    from capsule_mt.serve.answers import RequestLimits
     from tests.light.serve.test_app import Client
 
     translator, targets = Translator.from_pretrained(many), {"en": "eng", "cmn_Hans": "cmn_Hans"}
     batchers = {LanguagePair("de", target): Batcher(translator) for target in targets}
-    client = Client(batchers, Limits(), None)
+    client = Client(batchers, RequestLimits(), None)
     try:
         for target, language in targets.items():
             expected = translator(sentences[:5], tgt_lang=language, num_beams=1, most_repeated=MOST_REPEATED)

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
+from capsule_mt.conversions.to_int8 import write_int8
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Positions
 from capsule_mt.engine.search import SearchOptions
-from capsule_mt.models.int8 import Int8File
+from capsule_mt.models.int8_weights import Int8File
 from capsule_mt.models.loading import weights_in
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.tensors import decoded
-from capsule_mt.models.to_int8 import write_int8
 from capsule_mt.models.weights import read_json
 from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.decoding.state_dict import program_of

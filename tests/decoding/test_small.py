@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from capsule_mt.calibration.rounding import input_moments, write_small
+from capsule_mt.conversions.to_huggingface import write_huggingface
+from capsule_mt.coverage.calibration.rounding import input_moments, write_small
 from capsule_mt.engine.program import Codes
 from capsule_mt.engine.search import SearchOptions
 from capsule_mt.models.loading import load_model as load_light
-from capsule_mt.models.small import SmallFile
-from capsule_mt.models.to_huggingface import write_huggingface
+from capsule_mt.models.small_weights import SmallFile
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.loading import load_model
 from tests.fixtures.students import write_student
-from tests.light.models.test_from_marian import SOURCES
+from tests.light.models.test_marian_checkpoint import SOURCES
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ import torch
 from transformers import AutoTokenizer
 
 import capsule_mt
+from capsule_mt.conversions.to_huggingface import write_huggingface
+from capsule_mt.conversions.to_marian import write_marian_folder
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
-from capsule_mt.models.to_huggingface import write_huggingface
-from capsule_mt.models.to_marian import write_marian_folder
 from hf_capsule_mt import CapsuleMarianMTModel, Translator
 from tests.fixtures.students import write_student
-from tests.light.models.test_from_marian import KINDS, SOURCES
+from tests.light.models.test_marian_checkpoint import KINDS, SOURCES
 
 
 @pytest.mark.parametrize("kind", KINDS)

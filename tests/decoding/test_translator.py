@@ -23,7 +23,7 @@ import capsule_mt
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.words import words_of
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator, to_fast
-from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, language_code, searched_offsets
+from hf_capsule_mt.decoding.transformers_tokenizer import TransformersTokenizer, language_code, searched_offsets
 from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
 from hf_capsule_mt.modeling.target_text import decode_target

@@ -5,11 +5,11 @@ import random
 import numpy as np
 import pytest
 
-from capsule_mt.calibration.fitting import fit_sentences, fit_threshold, fit_words, read_curve
-from capsule_mt.calibration.lengths import calibrated, fit_length
-from capsule_mt.calibration.omissions import AMOUNTS, cut_out, drop_words, function_words
-from capsule_mt.calibration.word_alignment import fit_aligner
-from capsule_mt.calibration.words import split_words
+from capsule_mt.coverage.calibration.fitting import fit_sentences, fit_threshold, fit_words, read_curve
+from capsule_mt.coverage.calibration.lengths import calibrated, fit_length
+from capsule_mt.coverage.calibration.omissions import AMOUNTS, cut_out, drop_words, function_words
+from capsule_mt.coverage.calibration.word_alignment import fit_aligner
+from capsule_mt.coverage.calibration.words import split_words
 from capsule_mt.text.lengths import ExpectedLength
 from hf_capsule_mt.evaluation.adequacy import (
     adequacy_measures,

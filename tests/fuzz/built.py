@@ -7,7 +7,8 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from capsule_mt.formats.reading import format_of, parse
+from capsule_mt.formats.reading import parse
+from capsule_mt.formats.registry import format_of
 from capsule_mt.formats.units import FormatError, Translated
 from tests.fuzz.parsers import check_message
 from tests.light.formats.files import FILES, content_of

@@ -19,13 +19,13 @@ import httpx
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.catalog.pairs import LanguagePair
+from capsule_mt.conversions.to_int8 import write_checkpoint
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models.facts import write_facts
+from capsule_mt.models.checksums import write_facts
 from capsule_mt.models.loading import load_model
-from capsule_mt.models.small import FORMAT, write_small_weights
-from capsule_mt.models.to_int8 import write_checkpoint
+from capsule_mt.models.small_weights import FORMAT, write_small_weights
 from capsule_mt.models.weights import SMALL_FILE, CheckpointError
-from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.answers import RequestLimits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.metrics import Metrics
@@ -161,7 +161,7 @@ def check_text(case: Case) -> None:
 @cache
 def application() -> Any:
     batchers = {LanguagePair("en", "de"): Batcher(Upper(), wait_seconds=0.0)}
-    return build_app(batchers, Limits(max_characters=2000, read_seconds=1.0, request_seconds=5.0), Metrics())
+    return build_app(batchers, RequestLimits(max_characters=2000, read_seconds=1.0, request_seconds=5.0), Metrics())
 
 
 def make_request(generator: random.Random) -> Case:

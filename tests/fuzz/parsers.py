@@ -11,8 +11,9 @@ from typing import Any
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.catalog import mozilla
-from capsule_mt.catalog.entries import CatalogError, Entry
-from capsule_mt.formats.reading import format_of, parse
+from capsule_mt.catalog.entries import CatalogEntry, CatalogError
+from capsule_mt.formats.reading import parse
+from capsule_mt.formats.registry import format_of
 from capsule_mt.formats.units import FormatError, Translated
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.marian_yaml import read_vocabulary, read_yaml
@@ -150,7 +151,7 @@ def check_catalog(case: Case) -> None:
         check_message(error, url)
         return
     for entry in entries:
-        assert isinstance(entry, Entry)
+        assert isinstance(entry, CatalogEntry)
         assert entry.size >= 0
         for file in entry.files:
             assert "/" not in file.name

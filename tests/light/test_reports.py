@@ -7,7 +7,7 @@ import json
 import pytest
 
 from capsule_mt.commands.files import OutputFormat, checked_units, report
-from capsule_mt.commands.reports import Row, report_header, report_lines
+from capsule_mt.commands.reports import ReportRow, report_header, report_lines
 from capsule_mt.coverage.problems import problems_in, problems_of
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.windows import Totals
@@ -121,7 +121,7 @@ def test_a_page_has_only_what_is_to_be_checked_with_its_marks():
 
 def test_marks_that_overlap_are_the_more_certain_one():
     case = vectors("problems")["cases"][14]
-    row = Row(1, case["source"], case["translation"], {"coverage": case["coverage"]}, [], {})
+    row = ReportRow(1, case["source"], case["translation"], {"coverage": case["coverage"]}, [], {})
     assert [message for _, message, _ in case["problems"]][1] == "Perhaps left out: 5 Tage"
     (line,) = report_lines("html", row)
     assert line.count("<mark") == 2

@@ -18,8 +18,9 @@ from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.keeping import KEEP_KINDS, Item, parts_of
 from capsule_mt.text.languages import check_language
-from capsule_mt.translate.options import TranslationOptions, search_options
+from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.pivot import PivotTranslator
+from capsule_mt.translate.search_plan import search_options
 from tests.fixtures.word_for_word import TEXTS as WORDS
 from tests.light.decoders import END, Echo, translator
 from tests.light.text.fakes import WordTokenizer
@@ -345,7 +346,7 @@ def test_limits(settings, facts, limits, forced):
 
 def test_a_maximum_length_that_the_checkpoint_overrides_is_said(monkeypatch):
     warnings = []
-    monkeypatch.setattr("capsule_mt.translate.options.warn_once", warnings.append)
+    monkeypatch.setattr("capsule_mt.translate.search_plan.warn_once", warnings.append)
     generation = {"max_new_tokens": 12}
     asked((4,), {"max_new_tokens": 5, "max_length": 9}, generation=generation)
     asked((4,), {"max_new_tokens": None, "max_length": 9}, generation=generation)

@@ -6,7 +6,7 @@ import pytest
 
 from capsule_mt.models import marian_decoder
 from capsule_mt.models.loading import load_model
-from capsule_mt.translate.options import search_options
+from capsule_mt.translate.search_plan import search_options
 from tests.fixtures.marian_models import SOURCES
 from tests.marian.judge import write_text
 

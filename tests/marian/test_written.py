@@ -2,12 +2,12 @@
 
 import pytest
 
+from capsule_mt.conversions.to_huggingface import write_huggingface
+from capsule_mt.conversions.to_marian import MODEL_FILE, write_marian_folder
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.marian_files import TYPE_NAMES, open_marian
-from capsule_mt.models.to_huggingface import write_huggingface
-from capsule_mt.models.to_marian import MODEL_FILE, write_marian_folder
 from tests.fixtures.marian_models import PRINTED_STEP, SOURCES, TARGETS, marian_folder
 
 pytestmark = pytest.mark.slow

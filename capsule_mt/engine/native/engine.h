@@ -1,8 +1,8 @@
 /* The C interface of the engine, which Python calls through ctypes.
  *
  * A model is linear maps, vectors, buffers and two programs: the encoder's runs once for a batch, the decoder's once for
- * each target position. ../operations.def documents the operations; each row is computed by itself. docs/engine.md
- * explains the whole.
+ * each target position. ../operations.def documents the operations; each row is computed by itself.
+ * CONTRIBUTING.md explains the whole.
  */
 #ifndef CAPSULE_MT_ENGINE_H
 #define CAPSULE_MT_ENGINE_H

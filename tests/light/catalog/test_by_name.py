@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from capsule_mt import CoverageOptions, PivotTranslator, Translator, load
-from capsule_mt.calibration import calibrating
 from capsule_mt.catalog.entries import FACTS_FILE, CatalogError, DownloadError, cache_folder
 from capsule_mt.commands import calibrate, console, convert, models, score, serve, translate
+from capsule_mt.coverage.calibration import calibrating
 from capsule_mt.models import loading
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT

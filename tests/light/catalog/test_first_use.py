@@ -124,9 +124,9 @@ def test_a_download_is_loaded_there_once_with_the_options_of_its_use(is_serving,
     """Without int8, it would take four times the memory."""
     put_into_cache()
     monkeypatch.setattr(probing, "_loaded", set())
-    jobs, probe_load = [], probe.Probe.load
+    jobs, probe_load = [], probe.ProbeProcess.load
     monkeypatch.setattr(
-        probe.Probe, "load", lambda self, folder, **job: (jobs.append(job), probe_load(self, folder, **job))
+        probe.ProbeProcess, "load", lambda self, folder, **job: (jobs.append(job), probe_load(self, folder, **job))
     )
     with probing.probing_every_model() if is_serving else contextlib.nullcontext():
         load("de-en", int8=True)

@@ -9,9 +9,10 @@ from capsule_mt.commands import translate
 from capsule_mt.files.sandbox import worker
 from capsule_mt.formats import apart
 from capsule_mt.formats.apart import PACKAGE, SMALL, ParsedApart, parse_apart
-from capsule_mt.formats.reading import FLAGGING_FORMATS, format_of, parse
+from capsule_mt.formats.reading import Source, parse
+from capsule_mt.formats.registry import FLAGGING, format_of
 from capsule_mt.formats.units import FormatError, Translated
-from capsule_mt.formats.worker import Source, Worker
+from capsule_mt.formats.worker import Worker
 from tests.light.formats.files import FILES, content_of
 
 CRAWLING = b"<a " * 300_000  # `html.parser` takes hours
@@ -29,7 +30,7 @@ def no_worker(monkeypatch):
 def test_it_reads_and_writes_as_this_process_does(name, monkeypatch):
     monkeypatch.setattr(apart, "SMALL", 0)
     format = format_of(name)
-    options = {"name": name, "encoding": None, "language": "de", "flag_all": format in FLAGGING_FORMATS}
+    options = {"name": name, "encoding": None, "language": "de", "flag_all": format in FLAGGING}
     options["column"] = "2" if name.startswith("table.") else None
     file, apart_file = (read(content_of(name), format, **options) for read in (parse, parse_apart))
     assert isinstance(apart_file, ParsedApart)

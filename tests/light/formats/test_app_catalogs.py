@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from capsule_mt.formats.qt import qt_rule
-from capsule_mt.formats.reading import format_of, parse
+from capsule_mt.formats.reading import parse
+from capsule_mt.formats.registry import format_of
 from capsule_mt.formats.units import FormatError, Translated
 from capsule_mt.text.languages import LANGUAGES
 from tests.light.formats.files import ANDROID, PROPERTIES, QT, RESX, STRINGS, STRINGSDICT

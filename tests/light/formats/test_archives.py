@@ -6,7 +6,8 @@ import zipfile
 
 import pytest
 
-from capsule_mt.formats.reading import format_of, parse
+from capsule_mt.formats.reading import parse
+from capsule_mt.formats.registry import format_of
 from capsule_mt.formats.units import FormatError, Translated
 from tests.light.formats.files import BODY, BOOK, MANIFEST, PRESENTATION, SLIDE, TEXT, docx, zipped
 from tests.light.formats.test_formats import parts_of, read, texts, translated, word

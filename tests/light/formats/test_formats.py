@@ -10,12 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from capsule_mt.checks.results import Check
 from capsule_mt.commands.files import OutputFormat
 from capsule_mt.commands.translate import records_of
-from capsule_mt.coverage.results import Check, Coverage
+from capsule_mt.coverage.results import Coverage
 from capsule_mt.files.encodings import likely_encoding
 from capsule_mt.formats.markup import Markup
-from capsule_mt.formats.reading import LINE_FORMATS, format_of, parse, translate_file
+from capsule_mt.formats.reading import parse, translate_file
+from capsule_mt.formats.registry import INDEX, format_named, format_of
 from capsule_mt.formats.subtitles import cut
 from capsule_mt.formats.units import FormatError, Translated
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
@@ -663,7 +665,7 @@ def test_a_translator_without_a_language_leaves_that_of_a_file():
     assert translate_file(b'<html lang="en"><p>one two', "html", translator()) == b'<html lang="en"><p>one two'
 
 
-@pytest.mark.parametrize("format", LINE_FORMATS)
+@pytest.mark.parametrize("format", [name for name in INDEX if format_named(name).needs_line_feeds])
 def test_lines_that_end_with_cr_alone_are_refused(format):
     with pytest.raises(FormatError, match=f"a.{format}: its lines end with CR alone"):
         parse(b"one=1\rtwo=2\r", format, name=f"a.{format}", column="1" if format in ("csv", "tsv") else None)

@@ -13,9 +13,10 @@ import pytest
 
 from capsule_mt.files.sandbox.worker import SECONDS
 from capsule_mt.formats import docx as docx_format
-from capsule_mt.formats.reading import format_of, parse
+from capsule_mt.formats.reading import Source, parse
+from capsule_mt.formats.registry import format_of
 from capsule_mt.formats.units import FormatError, Parsed, Translated
-from capsule_mt.formats.worker import Source, Worker
+from capsule_mt.formats.worker import Worker
 from tests.light.formats.files import BODY, BOOK, FILES, PO, XLIFF_2, content_of, docx, zipped
 
 ROUNDS = 120

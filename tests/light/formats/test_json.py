@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from capsule_mt.formats.reading import format_of, parse
+from capsule_mt.formats.reading import parse
+from capsule_mt.formats.registry import format_of
 from capsule_mt.formats.units import FormatError, Translated, note_of_branches
 from tests.light.formats.files import ARB, CHROME, I18NEXT
 from tests.light.formats.test_formats import shout

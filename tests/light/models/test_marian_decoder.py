@@ -12,7 +12,7 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models import marian_decoder
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.weights import CheckpointError
-from capsule_mt.translate.options import search_options
+from capsule_mt.translate.search_plan import search_options
 from tests.fixtures.marian_models import FOLDER, SOURCES, marian_folder, rewrite_options
 from tests.fixtures.students import OPTIONS, PIECES, shortlist, vocabulary, weights, write_binary, write_student, yaml
 

@@ -10,13 +10,13 @@ from array import array
 import pytest
 
 from capsule_mt import Translator
+from capsule_mt.conversions.to_huggingface import write_huggingface
 from capsule_mt.engine.program import Codes, UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.marian_files import NumpyFile, open_marian, read_matrix
 from capsule_mt.models.marian_yaml import read_vocabulary, read_yaml
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.marian_models import (
     FOLDER,

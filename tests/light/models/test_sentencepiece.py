@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from capsule_mt.conversions.to_pieces import write_pieces
 from capsule_mt.engine.library import PieceTable, read_pieces
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models import piece_tokenizer
@@ -25,7 +26,6 @@ from capsule_mt.models.sentencepiece import (
     joined_pieces,
     read_sentencepiece,
 )
-from capsule_mt.models.to_pieces import write_pieces
 from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.marian_models import FOLDER, SOURCES, TARGETS
 

@@ -188,13 +188,13 @@ def test_a_probe_that_takes_too_much_memory_ends(tmp_path, unprobed, monkeypatch
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_probe_that_crashes_is_one_error(tmp_path, unprobed, monkeypatch):
     folder = golden("capsule_marian", tmp_path / "model")
-    monkeypatch.setattr(probe.Probe, "answer", staticmethod(crash))
+    monkeypatch.setattr(probe.ProbeProcess, "answer", staticmethod(crash))
     with pytest.raises(CheckpointError, match=r"model: the process that read it ended with code -11$"):
         probing.probe(str(folder))
     monkeypatch.setattr(worker, "can_fork", lambda: False)
     with pytest.raises(CheckpointError, match=r"model: the process that read it ended with code -11$"):
         probing.probe(str(folder))
-    monkeypatch.setattr(probe.Probe, "answer", staticmethod(fail))
+    monkeypatch.setattr(probe.ProbeProcess, "answer", staticmethod(fail))
     with pytest.raises(CheckpointError, match=r"model: is damaged \(KeyError: "):
         probing.probe(str(folder))
 
@@ -203,7 +203,7 @@ def test_a_probe_that_crashes_is_one_error(tmp_path, unprobed, monkeypatch):
     ("answer", "error_type"), [(lack_engine, NativeUnavailableError), (lack_library, ModuleNotFoundError)]
 )
 def test_what_the_machine_lacks_is_not_a_damaged_model(answer, error_type, tmp_path, unprobed, monkeypatch):
-    monkeypatch.setattr(probe.Probe, "answer", staticmethod(answer))
+    monkeypatch.setattr(probe.ProbeProcess, "answer", staticmethod(answer))
     with pytest.raises(error_type, match=r"^there is no engine for|^No module named"):
         probing.probe(str(golden("capsule_marian", tmp_path / "model")))
 
@@ -212,7 +212,7 @@ def test_a_model_is_probed_again_when_it_has_changed(tmp_path, unprobed, monkeyp
     folder = golden("capsule_marian", tmp_path / "model")
     probing.probe(str(folder))
     with monkeypatch.context() as patched:
-        patched.setattr(probe, "Probe", None)
+        patched.setattr(probe, "ProbeProcess", None)
         probing.probe(str(folder))
         os.utime(folder / "config.json", ns=(1, 1))
         with pytest.raises(TypeError):
@@ -224,7 +224,7 @@ def test_a_model_is_probed_again_when_it_has_changed(tmp_path, unprobed, monkeyp
 
 
 def test_a_folder_of_the_user_starts_no_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "Probe", None)
+    monkeypatch.setattr(probe, "ProbeProcess", None)
     folder = golden("capsule_marian", tmp_path / "model")
     Translator.from_pretrained(folder)
     monkeypatch.setattr(probing, "_loaded", set())

@@ -10,8 +10,8 @@ import pytest
 
 from capsule_mt.engine.library import checksum, widened
 from capsule_mt.models import weights
-from capsule_mt.models.facts import write_facts
-from capsule_mt.models.int8 import FORMAT, Int8File
+from capsule_mt.models.checksums import write_facts
+from capsule_mt.models.int8_weights import FORMAT, Int8File
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
 from tests.light.models.files import read_header, write_file, write_tensors
 

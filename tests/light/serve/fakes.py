@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from capsule_mt import Coverage, Translation, Word
-from capsule_mt.coverage.checks import checks_of
+from capsule_mt.checks.rules import checks_of
 from capsule_mt.coverage.results import SentenceCoverage, TargetWord
 from capsule_mt.engine.stopping import raise_if_stopped
 from capsule_mt.text.segments import Document, Piece

@@ -14,14 +14,14 @@ from ipaddress import ip_network
 from functools import partial
 from capsule_mt.formats.worker import Worker
 from capsule_mt.serve import files
-from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.answers import RequestLimits
 from capsule_mt.serve.connections import Connections
 from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.serve.running import bind, run_server
 from tests.light.serve.fakes import Upper
 
 translators = {{LanguagePair("en", "de"): Upper(seconds={seconds})}}
-limits = Limits(read_seconds={read_seconds})
+limits = RequestLimits(read_seconds={read_seconds})
 files.Worker = partial(Worker, seconds={file_seconds})
 this_machine = ip_network("127.0.0.1")
 connections = Connections(max_number={most_connections}, head_seconds={read_seconds}, proxies=(this_machine,))

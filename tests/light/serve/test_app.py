@@ -24,7 +24,7 @@ from capsule_mt.catalog.entries import CatalogError, languages_and_folder
 from capsule_mt.catalog.pairs import LanguagePair, language_pairs
 from capsule_mt.commands.serve import ModelList, command_parser, pivots_of
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.serve.answers import MAX_SCORE_GAP, Limits
+from capsule_mt.serve.answers import MAX_SCORE_GAP, RequestLimits
 from capsule_mt.serve.app import PAGE, PAGE_FILES, build_app
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.serve.clients import WRONG_KEYS_A_MINUTE, Keys, Rates, client_of
@@ -91,7 +91,7 @@ def make_client():
         translators = translators or {EN_DE: Upper(), WORDS: Upper()}
         batchers = {pair: Batcher(translator, **settings) for pair, translator in translators.items()}
         clients.extend(batchers.values())
-        client = Client(batchers, limits or Limits(), detector)
+        client = Client(batchers, limits or RequestLimits(), detector)
         clients.append(client.readers)
         return client
 
@@ -486,7 +486,7 @@ def test_a_full_queue_says_when_to_come_back(make_client):
 
 def test_a_translation_has_some_time(make_client, monkeypatch):
     """The time is over once the first sentence is done, however long that takes here."""
-    client = make_client(Limits(request_seconds=0.3))
+    client = make_client(RequestLimits(request_seconds=0.3))
     batcher, wait_for, orders = client.batchers[EN_DE], asyncio.wait_for, []
     submit = batcher.submit
     monkeypatch.setattr(
@@ -506,7 +506,7 @@ def test_a_translation_has_some_time(make_client, monkeypatch):
 def test_a_key(make_client, monkeypatch, caplog, tmp_path):
     monkeypatch.setattr("capsule_mt.serve.clients.WRONG_KEY_SECONDS", 0.1)
     (tmp_path / "keys").write_text("schlüssel\n", encoding="utf-8")
-    client = make_client(Limits(keys=Keys.load(tmp_path / "keys")))
+    client = make_client(RequestLimits(keys=Keys.load(tmp_path / "keys")))
     assert error_of(client.translate(q="a"), 403) == "Please contact the server operator to get an API key"
     began = time.monotonic()
     assert error_of(client.translate(q="a", api_key="x"), 403) == "Invalid API key"
@@ -527,7 +527,7 @@ def test_a_client_cannot_guess_keys_at_once(make_client, monkeypatch, tmp_path):
     # or a slow machine regains guesses in the meantime
     monkeypatch.setattr("capsule_mt.serve.clients.time", SimpleNamespace(monotonic=lambda: 0.0))
     (tmp_path / "keys").write_text("key\n")
-    client = make_client(Limits(keys=Keys.load(tmp_path / "keys")))
+    client = make_client(RequestLimits(keys=Keys.load(tmp_path / "keys")))
     guesses = [
         ("POST", "/translate", {"json": {"q": "a", **FROM_EN, "api_key": f"x{number}"}}) for number in range(12)
     ]
@@ -557,7 +557,7 @@ def test_a_client_has_a_network_of_ipv6(address, client):
 
 
 def test_addresses_of_one_network_share_a_limit(make_client):
-    client = make_client(Limits(requests_a_minute=1))
+    client = make_client(RequestLimits(requests_a_minute=1))
     statuses = [
         client.with_address(address).translate(q="a").status_code
         for address in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")
@@ -566,7 +566,7 @@ def test_addresses_of_one_network_share_a_limit(make_client):
 
 
 def test_a_short_text_of_a_list_counts_as_16_characters(make_client):
-    client = make_client(Limits(max_characters=64))
+    client = make_client(RequestLimits(max_characters=64))
     assert client.translate(q=["a"] * 4).json() == {"translatedText": ["A"] * 4}
     assert "request (80) exceeds text limit (64)" in error_of(client.translate(q=["a"] * 5), 400)
     assert client.translate(q="a" * 64).status_code == 200
@@ -654,7 +654,7 @@ def test_a_client_loses_its_own_oldest_file(monkeypatch):
 def test_keys_with_limits_of_their_own(make_client, tmp_path):
     file = tmp_path / "keys"
     file.write_text("fast\n# a key, and its requests a minute\nslow 1  # Bob\nthree 3\n", encoding="utf-8-sig")
-    client = make_client(Limits(keys=Keys.load(file), requests_a_minute=2))
+    client = make_client(RequestLimits(keys=Keys.load(file), requests_a_minute=2))
     for key, accepted in (("fast", 2), ("slow", 1), ("three", 3)):
         for _ in range(accepted):
             assert client.translate(q="a", api_key=key).status_code == 200
@@ -685,7 +685,7 @@ def test_a_client_gets_its_requests_back(monkeypatch):
 
 def test_the_name_of_the_server_is_checked(make_client):
     """Else a page of another site could call a server of this machine by a name that leads to its address."""
-    client = make_client(Limits(hosts=frozenset({"localhost", "::1"})))
+    client = make_client(RequestLimits(hosts=frozenset({"localhost", "::1"})))
     assert error_of(client.get("/health", host="evil.example"), 400) == (
         "the server is not called 'evil.example': start it with `--hosts evil.example`"
     )
@@ -721,10 +721,10 @@ def test_pages_of_other_sites_may_call_the_server(make_client):
     origin, allowed = {"origin": "https://a.example"}, "access-control-allow-origin"
     preflight = {**origin, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
     for cors in ("*", "https://a.example", None):
-        client = make_client(Limits(cors=cors))
+        client = make_client(RequestLimits(cors=cors))
         (asked,) = client(("OPTIONS", "/translate", {"headers": preflight}))
         assert client.get("/languages", **origin).headers.get(allowed) == asked.headers.get(allowed) == cors
-    client = make_client(Limits(cors="https://a.example"))
+    client = make_client(RequestLimits(cors="https://a.example"))
     assert allowed not in client.get("/languages", origin="https://b.example").headers
 
 
@@ -966,7 +966,7 @@ def test_pairs_of_one_model_share_a_batcher_and_tell_it_their_languages(make_cli
     de_en = LanguagePair("de", "en")
     batchers = batchers_of({EN_DE: translator, de_en: translator, WORDS: Upper()})
     assert batchers[EN_DE] is batchers[de_en] is not batchers[WORDS]
-    client = Client(batchers, Limits(), None)
+    client = Client(batchers, RequestLimits(), None)
     try:
         for pair in (EN_DE, de_en):
             languages = {"source": pair.source, "target": pair.target}

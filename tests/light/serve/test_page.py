@@ -14,7 +14,7 @@ import uvicorn
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.catalog.pairs import LanguagePair
-from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.answers import RequestLimits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys
@@ -42,7 +42,7 @@ def served(translators, limits=None, detector=None):
     """Serve in a thread; yield the address."""
     batchers = {pair: Batcher(translator, wait_seconds=0.0) for pair, translator in translators.items()}
     readers = Readers()
-    app = build_app(batchers, limits or Limits(), Metrics(), detector, readers)
+    app = build_app(batchers, limits or RequestLimits(), Metrics(), detector, readers)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
     listener = bind("127.0.0.1", 0)
     listener.listen()
@@ -269,7 +269,7 @@ def test_the_layer_of_marks_has_the_lines_of_the_field(request, browser_name, wi
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_long_text_scrolls_and_the_limit_is_shown(browser, width):
     text = "some more of the same words. " * 150 + "a quick fox"
-    with served({EN_DE: Checked()}, Limits(max_characters=5000)) as address:
+    with served({EN_DE: Checked()}, RequestLimits(max_characters=5000)) as address:
         page = open_page(browser, address, width)
         assert texts_of(page, "#count") == ["0 of 5000 characters"]
         check(page, text, "a fox dreams")
@@ -306,7 +306,7 @@ def test_nothing_that_axe_objects_to(browser, scheme):
 def test_waiting_and_errors(browser, tmp_path):
     translator = Upper()
     (tmp_path / "keys").write_text("key\n")
-    with served({EN_DE: translator}, Limits(max_characters=20, keys=Keys.load(tmp_path / "keys"))) as address:
+    with served({EN_DE: translator}, RequestLimits(max_characters=20, keys=Keys.load(tmp_path / "keys"))) as address:
         page = open_page(browser, address)
         status = page.locator("#status")
         page.locator("#translate").click()

@@ -1,4 +1,4 @@
-"""The server as a process on the loopback interface: its end, and its command. lab.strangers puts it under load."""
+"""The server as a process on the loopback interface: its end, and its command."""
 
 import asyncio
 import errno
@@ -456,7 +456,7 @@ def test_a_reload_keeps_what_transformers_has_read_by_name(listed, monkeypatch):
 
 
 def test_a_server_without_the_engine_leaves_its_models_to_transformers(listed, tmp_path, monkeypatch):
-    monkeypatch.setattr(probe.Probe, "answer", staticmethod(lack_engine))
+    monkeypatch.setattr(probe.ProbeProcess, "answer", staticmethod(lack_engine))
     monkeypatch.setattr(probing, "_loaded", set())
     translator = Translator.from_pretrained(GOLDEN)
     monkeypatch.setattr(serve_command, "load_translator", lambda path, arguments, loaded: translator)

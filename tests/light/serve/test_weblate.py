@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from capsule_mt.catalog.pairs import LanguagePair
-from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.answers import RequestLimits
 from capsule_mt.serve.batching import Batcher
 from tests.conftest import GOLDEN
 from tests.light.serve.fakes import Checked, Upper
@@ -65,7 +65,7 @@ def service(monkeypatch):
 @contextmanager
 def client_of(pair, translator):
     batcher = Batcher(translator)
-    client = Client({pair: batcher}, Limits(), None)
+    client = Client({pair: batcher}, RequestLimits(), None)
     try:
         yield client
     finally:

@@ -2,7 +2,7 @@
 
 import re
 
-from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded
 
 
 class WordTokenizer:

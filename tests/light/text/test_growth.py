@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from capsule_mt.coverage.checks import checks_of
+from capsule_mt.checks.rules import checks_of
 from capsule_mt.formats.reading import parse
 from capsule_mt.formats.units import Translated
 from capsule_mt.text.keeping import COPIED_KINDS, Masked, masked
 from capsule_mt.text.restoring import restored
 from capsule_mt.text.segments import Segmenter, join_translations
-from capsule_mt.text.tokenizer import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded
 
 NUM_UNITS, GROWTH = 400, 4
 MAX_RATIO = 8  # quadratic time has 16; caches and memory cost linear time a little more than 4

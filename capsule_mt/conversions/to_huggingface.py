@@ -1,0 +1,80 @@
+"""A folder of Marian's as a checkpoint of transformers: a Capsule Marian in float32, its tokenizer, its shortlist."""
+
+import os
+from collections.abc import Callable
+
+from capsule_mt.engine.library import widened
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.messages import warn
+from capsule_mt.models.checking import check_calibration
+from capsule_mt.models.checkpoint_tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
+from capsule_mt.models.checkpoint_tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
+from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
+from capsule_mt.models.marian_checkpoint import MarianCheckpoint
+from capsule_mt.models.marian_files import options_of
+from capsule_mt.models.marian_folder import MarianFolder
+from capsule_mt.models.parts import Parts
+from capsule_mt.models.piece_tokenizer import write_pieces_beside_json
+from capsule_mt.models.registry import write_program
+from capsule_mt.models.shortlist import FILE_NAME
+from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, Weights, write_json, write_safetensors
+
+# writes weights to a folder; `Parts` are those of the model's program
+WriteWeights = Callable[[str | os.PathLike[str], Weights, Parts], None]
+
+
+def write_float_weights(folder: str | os.PathLike[str], weights: Weights, parts: Parts) -> None:
+    """Write the weights of a model to a folder in float32."""
+    write_safetensors(
+        os.path.join(folder, WEIGHTS_FILE),
+        {name: ("F32", weights.shape(name)) for name in weights},
+        lambda name: widened(weights.read(name)).buffer,
+        {"format": "pt"},
+    )
+
+
+def write_huggingface(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    write_weights: WriteWeights = write_float_weights,
+) -> None:
+    """Write the model in a folder of Marian's to the folder `out`.
+
+    Raises:
+        UnsupportedModelError: a feature that Capsule Marian lacks, by name.
+        CheckpointError: a damaged file, or no model of Marian.
+    """
+    files = MarianFolder.find(folder)
+    if files is None:
+        problem = "has no model of Marian" if os.path.isdir(folder) else "no such folder"
+        raise CheckpointError(f"{os.fspath(folder)}: {problem}")
+    checkpoint = MarianCheckpoint(files)
+    variant = checkpoint.config.pop("marian_variant")
+    if option := variant.first_option_beyond_capsule_marian():
+        raise UnsupportedModelError(
+            f"{checkpoint.origin}: `{option}` {options_of(checkpoint.stored).get(option)!r} cannot be stored in a "
+            "checkpoint of transformers: translate with this folder itself"
+        )
+    if (factor := checkpoint.length_factor) is not None:
+        warn(
+            f"{files.settings_file}: `max-length-factor` {factor:g} cannot be stored in a checkpoint of transformers: "
+            "translations may have three times as many tokens as their sources, plus thirty."
+        )
+    # both refuse what cannot be written before any file is: a vocabulary, and a name or shape
+    tokenizer_jsons = checkpoint.tokenizer_jsons()
+    program, parts = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
+    check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)
+    shortlist = checkpoint.read_shortlist() if checkpoint.has_shortlist else None
+    os.makedirs(out, exist_ok=True)
+    write_weights(out, checkpoint.weights, parts)
+    tokenizers = zip((TOKENIZER_FILE, TARGET_TOKENIZER_FILE), tokenizer_jsons, strict=False)
+    for name, content in (
+        *tokenizers,
+        (CONFIG_FILE, {**checkpoint.config, "dtype": "float32"}),
+        (GENERATION_FILE, checkpoint.generation),
+        (TOKENIZER_CONFIG_FILE, checkpoint.tokenizer_config),
+    ):
+        write_json(os.path.join(out, name), content)
+    write_pieces_beside_json(os.fspath(out), dict.fromkeys(files.vocabularies))
+    if shortlist is not None:
+        shortlist.save(os.path.join(out, FILE_NAME))

@@ -1,0 +1,201 @@
+"""Choose the scores that raise alarms, and compare verified marks with a word aligner's labels."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from capsule_mt.coverage.calibration.calibrating import (
+    Examples,
+    coverage_of_examples,
+    often_marked,
+    own_translations,
+    windows,
+)
+from capsule_mt.coverage.calibration.omissions import MIN_WORDS, WithOmissions, cut_out, omissions_of
+from capsule_mt.coverage.names import MARKS
+from capsule_mt.text.sentences import split_sentences
+from capsule_mt.translate.translator import Translator
+
+FLAGGED_SHARE = 0.01  # of good translations, which an alarm may flag
+MIN_TRANSLATIONS = 100  # to choose an alarm by
+MAX_EXCHANGED = 1000  # pairs, for the alarm of unrelated translations: each takes eight forced passes
+# words cut out of its own translations, to see which of the damaged ones the alarm catches
+LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half": 0.5}
+
+
+def measure(translator: Translator, examples: Examples) -> None:
+    """Add the alarms of "verified" and the words that need no support to the translator's calibration.
+
+    The alarms of given translations are chosen on people's, since these are freer than the model's own.
+
+    Unless the references are the model's own translations, also print how many marks a word aligner agrees with. This
+    is not stored: see `Translator.precision`.
+    """
+    sources, references = map(list, zip(*examples.text, strict=True))
+    calibration = dict(translator.loaded.calibration)
+    translations = references if examples.are_own else own_translations(translator, sources)
+    if not examples.are_own:
+        print_marks(translator, _labelled_by_aligner(examples, translations))
+    # few sentences may raise the alarm, so choosing it takes many
+    extra_sources = [example.source for example in examples.extra]
+    extra_translations = own_translations(translator, extra_sources)
+    alarm = choose_alarm(translator, [*sources, *extra_sources], [*translations, *extra_translations])
+    if alarm is not None:
+        calibration["verified"] = calibration["verified"] | {"alarm": alarm}
+    human_pairs = [] if examples.are_own else list(examples.text)
+    human_pairs += [(example.source, example.translation) for example in examples.extra]
+    human_alarm = choose_human_alarm(translator, human_pairs)
+    if human_alarm is not None:
+        calibration["verified"] = calibration["verified"] | {"human_alarm": human_alarm}
+        unrelated_sources, unrelated_translations = map(list, zip(*human_pairs, strict=True))
+    else:
+        unrelated_sources, unrelated_translations = [*sources, *extra_sources], [*translations, *extra_translations]
+    unrelated = choose_unrelated_alarm(translator, unrelated_sources, unrelated_translations)
+    if unrelated is not None:
+        calibration["verified"] = calibration["verified"] | {"unrelated": unrelated}
+    translator.set_calibration(calibration)
+    reverse = translator.reverse
+    if reverse is not None and reverse.calibration.head is None:
+        print(
+            f"words that need no support: not measured; calibrate {reverse.loaded.name} first, "
+            "whose function words belong to them"
+        )
+    elif reverse is not None:
+        complete = [*examples.complete, *examples.extra]
+        coverages = coverage_of_examples(translator, complete, "attention", marks="all", support=True)
+        marked = often_marked([word for coverage in coverages for word in coverage.target_words])
+        optional = sorted({*marked, *reverse.calibration.lists.function})
+        translator.set_calibration(calibration | {"support": {"optional_words": optional}})
+        print(f"words that need no support: {', '.join(optional) or 'none'}")
+
+
+def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> list[WithOmissions]:
+    sources, references = map(list, zip(*examples.text, strict=True))
+    reference_links, translation_links = (
+        examples.aligner.align_lines(sources, list(lines)) for lines in (references, translations)
+    )
+    frequent = set(examples.function_words)
+    return omissions_of(sources, translations, reference_links, translation_links, frequent)
+
+
+def print_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> None:
+    """Print, for each operating point, how many marks the labels confirm, and how many omissions are marked."""
+    for point in MARKS:
+        coverages = coverage_of_examples(translator, labelled, "verified", marks=point)
+        pairs = [
+            pair
+            for example, coverage in zip(labelled, coverages, strict=True)
+            for pair in example.labelled(coverage.words)
+        ]
+        num_omitted = sum(not is_translated for _, is_translated in pairs)
+        marked = [is_translated for word, is_translated in pairs if word.marked]
+        hits = len(marked) - sum(marked)
+        print(
+            f"marks={point!r}: the aligner agrees with {hits} of {len(marked)}, which have {hits} of the "
+            f"{num_omitted} omissions that it sees; a reader may agree with fewer"
+        )
+
+
+def scores_with_losses(
+    translator: Translator, sources: Sequence[str], translations: Sequence[str]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Score each translation of eight words or more: as it is, and for each of `LOSSES` with those words cut out."""
+    chance = random.Random(1)
+    cut = {name: [cut_out(line, amount, chance) for line in translations] for name, amount in LOSSES.items()}
+    indices = [index for index, line in enumerate(cut["a half"]) if line is not None]
+
+    def scores(lines: Sequence[str | None]) -> np.ndarray:
+        examples = [WithOmissions(sources[index], lines[index] or "", {}, 0) for index in indices]
+        return np.array([coverage.score for coverage in coverage_of_examples(translator, examples, "verified")])
+
+    return scores(translations), {name: scores(lines) for name, lines in cut.items()}
+
+
+def choose_alarm(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> dict[str, Any] | None:
+    """Return the score that raises an alarm, and the shares of intact and damaged translations below it.
+
+    The score is chosen on all translations of eight words or more; the shares are cross-validated, each half of them
+    by the alarm of the other. `None` if there are too few. Lines of several sentences, which are otherwise translated
+    one by one, are left out.
+    """
+    pairs = [pair for pair in zip(sources, translations, strict=True) if len(split_sentences(pair[0])) == 1]
+    intact, cut = scores_with_losses(translator, [source for source, _ in pairs], [line for _, line in pairs])
+    if len(intact) < MIN_TRANSLATIONS:
+        print(f"alarm: none; {len(intact)} translations have {MIN_WORDS} words, and {MIN_TRANSLATIONS} are needed")
+        return None
+    alarms = [np.quantile(intact[other_half::2], FLAGGED_SHARE) for other_half in (1, 0)]
+    alarm = round(float(np.quantile(intact, FLAGGED_SHARE)), 3)
+    flagged = _cross_validated_share(np.less, intact, alarms)
+    caught = {name: _cross_validated_share(np.less, scores, alarms) for name, scores in cut.items()}
+    print(f"alarm: a score below {alarm} flags {flagged:.1%} of own translations and catches {caught}")
+    return {"score": alarm, "flagged": flagged, "caught": caught}
+
+
+def choose_human_alarm(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any] | None:
+    """Return the score that raises an alarm of given translations, and the shares of intact and damaged ones below it.
+
+    It is chosen on people's translations of any length, of which short ones score lowest; the shares are
+    cross-validated, as those of `choose_alarm` are. `None` if there are too few.
+    """
+    if len(pairs) < MIN_TRANSLATIONS:
+        print(f"alarm of given translations: none; {len(pairs)} pairs by people are there, {MIN_TRANSLATIONS} needed")
+        return None
+    examples = [WithOmissions(source, line, {}, 0) for source, line in pairs]
+    intact = np.array([coverage.score for coverage in coverage_of_examples(translator, examples, "verified")])
+    alarms = [np.quantile(intact[other_half::2], FLAGGED_SHARE) for other_half in (1, 0)]
+    alarm = round(float(np.quantile(intact, FLAGGED_SHARE)), 3)
+    flagged = _cross_validated_share(np.less, intact, alarms)
+    sources, translations = map(list, zip(*pairs, strict=True))
+    _, cut = scores_with_losses(translator, sources, translations)
+    caught = {name: _cross_validated_share(np.less, scores, alarms) for name, scores in cut.items()}
+    print(f"alarm of given translations: a score below {alarm} flags {flagged:.1%} of people's and catches {caught}")
+    return {"score": alarm, "flagged": flagged, "caught": caught}
+
+
+def choose_unrelated_alarm(
+    translator: Translator, sources: Sequence[str], translations: Sequence[str]
+) -> dict[str, Any] | None:
+    """Return the `hallucination` that raises an alarm, and the shares of genuine and exchanged translations above it.
+
+    A translation is exchanged with the next longer one, as length would give away a random one. Of equal translations,
+    one is used: two exchanged ones would be their own translations. The alarm lies halfway between what 1 % of the
+    genuine ones exceed and what 1 % of the exchanged ones stay below, but not below the former: a translation that
+    lost a half should not seem unrelated. It is chosen on `MAX_EXCHANGED` pairs; the shares are cross-validated, as
+    those of `choose_alarm` are. `None` if there are too few.
+    """
+    source_by_translation = dict(zip(translations, sources, strict=True))
+    pairs = [(source, line) for line, source in source_by_translation.items() if line.strip()][:MAX_EXCHANGED]
+    if len(pairs) < MIN_TRANSLATIONS:
+        print(f"alarm of unrelated translations: none; {len(pairs)} of the {MIN_TRANSLATIONS} needed are there")
+        return None
+    pairs.sort(key=lambda pair: len(pair[1]))
+    originals, lines = map(list, zip(*pairs, strict=True))
+    genuine = _hallucinations(translator, originals, lines)
+    exchanged = _hallucinations(translator, originals, [*lines[1:], lines[0]])
+
+    def alarm_of(genuine: np.ndarray, exchanged: np.ndarray) -> float:
+        highest, lowest = np.quantile(genuine, 1 - FLAGGED_SHARE), np.quantile(exchanged, FLAGGED_SHARE)
+        return float(max(highest, (highest + lowest) / 2))
+
+    alarms = [alarm_of(genuine[other_half::2], exchanged[other_half::2]) for other_half in (1, 0)]
+    alarm = round(alarm_of(genuine, exchanged), 3)
+    flagged = _cross_validated_share(np.greater, genuine, alarms)
+    caught = {"another sentence's": _cross_validated_share(np.greater, exchanged, alarms)}
+    print(f"alarm of unrelated translations: above {alarm}, flags {flagged:.1%} of genuine ones, catches {caught}")
+    return {"score": alarm, "flagged": flagged, "caught": caught}
+
+
+def _cross_validated_share(raises: np.ufunc, values: np.ndarray, alarms: Sequence[float]) -> float:
+    """Return the share of values that raise the alarm of the other half."""
+    halves = [raises(values[half::2], alarm) for half, alarm in enumerate(alarms)]
+    return round(float(np.concatenate(halves).mean()), 3)
+
+
+def _hallucinations(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> np.ndarray:
+    hallucinations: list[float] = []
+    for window in windows(len(sources), "translations: adequacy"):
+        adequacies = translator.adequacy(sources[window], translations[window])
+        hallucinations += [scores.hallucination for scores in adequacies if scores is not None]
+    return np.array(hallucinations)

@@ -1,0 +1,48 @@
+"""The word lists: complete, and read only when a rule runs."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from capsule_mt.checks.word_lists import NO_WORDS, PATH, words_in
+
+LISTS = json.loads(Path(PATH).read_text(encoding="utf-8"))
+LENGTHS = {"numbers": 20, "tens": 9, "months": 12, "weekdays": 7}
+KEYS = {*LENGTHS, "weekday_endings", "articles", "negation"}
+
+
+@pytest.mark.parametrize("language", LISTS["languages"])
+def test_lists_of_a_language(language):
+    """A list that lacks an entry would shift the values of those after it."""
+    lists = LISTS["languages"][language]
+    assert KEYS >= lists.keys() >= {"numbers", "tens", "articles"}
+    lengths = {key: len(lists[key]) for key in LENGTHS if key in lists}
+    assert lengths == {key: LENGTHS[key] for key in lengths}
+    words = words_in(language)
+    assert words.numbers[lists["tens"][-1]] == 100
+    assert {*words.numbers.values()} == {*range(21), *range(30, 101, 10)}
+    assert all(re.compile(pattern) for pattern in words.negation)
+
+
+def test_a_language_without_lists():
+    assert words_in("ja") == words_in(None) == NO_WORDS
+
+
+def test_the_file_is_read_by_the_first_rule():
+    code = """
+import sys
+
+opened = []
+sys.addaudithook(lambda event, details: opened.append(str(details[0])) if event == "open" else None)
+from capsule_mt.checks.rules import checks_of
+
+for text, translation in ("", ""), ("Two.", "Zwei."), ("Three.", "Drei."):
+    checks_of(text, translation, "en", "de")
+    print(sum(path.endswith("word_lists.json") for path in opened))
+"""
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert output.stdout.split() == ["0", "1", "1"]
