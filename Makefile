@@ -12,6 +12,8 @@ PYTHON ?= python3
 VENV := .venv
 LIGHT_VENV := .venv-light
 FLOOR_VENV := .venv-floor
+# bundles the page without a server; where npm is missing, or cannot install it, its tests are skipped
+ESBUILD := web/node_modules/.package-lock.json
 # Each process starts with half of the tests, which share fixtures; the first to finish takes tests of the other.
 PYTEST := -m pytest -q -n $(or $(TEST_PROCESSES),2) --dist worksteal
 QUICK := $(PYTEST) -m "not slow and not gpu"
@@ -27,11 +29,11 @@ demo: $(LIGHT_VENV)/ready
 demo-training: $(VENV)/ready
 	$(VENV)/bin/capsule-mt quickstart
 
-test: $(VENV)/ready
+test: $(VENV)/ready $(ESBUILD)
 	$(VENV)/bin/python -m capsule_mt.engine.build --if-changed
 	$(VENV)/bin/python $(QUICK)
 
-test-all: $(VENV)/ready
+test-all: $(VENV)/ready $(ESBUILD)
 	@echo "== the wheels, with the newest of all"
 	tests/dist.sh $(PYTHON)
 	@echo "== what takes longer"
@@ -56,7 +58,10 @@ check: $(VENV)/ready
 	$(VENV)/bin/python -m pip check
 
 clean:
-	rm -rf $(VENV) $(LIGHT_VENV) $(FLOOR_VENV) build dist .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(LIGHT_VENV) $(FLOOR_VENV) web/node_modules build dist .pytest_cache .ruff_cache .mypy_cache
+
+$(ESBUILD): web/package-lock.json
+	-npm ci --ignore-scripts --no-audit --no-fund --prefix web && touch $@
 
 # A virtual environment for each: what it installs, and the versions that it keeps to.
 $(LIGHT_VENV)/ready: INSTALL := --constraint constraints.txt ./capsule_mt

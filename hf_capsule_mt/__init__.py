@@ -13,6 +13,7 @@ from capsule_mt.commands import is_program
 
 if TYPE_CHECKING:
     from capsule_mt import CoverageOptions
+    from hf_capsule_mt.adapters import CapsuleConfig, aggregate
     from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleMarianConfig, CapsuleRNMTConfig
     from hf_capsule_mt.decoding.fast import to_fast
     from hf_capsule_mt.decoding.pipeline import TranslationPipeline
@@ -31,6 +32,7 @@ _HOMES = {
     "CapsNMTConfig": "hf_capsule_mt.configuration",
     "CapsNMTForConditionalGeneration": "hf_capsule_mt.modeling",
     "CapsNMTModel": "hf_capsule_mt.modeling",
+    "CapsuleConfig": "hf_capsule_mt.adapters",
     "CapsuleMarianConfig": "hf_capsule_mt.configuration",
     "CapsuleMarianMTModel": "hf_capsule_mt.modeling",
     "CapsuleMarianModel": "hf_capsule_mt.modeling",
@@ -40,12 +42,14 @@ _HOMES = {
     "CoverageOptions": "capsule_mt",
     "TranslationPipeline": "hf_capsule_mt.decoding.pipeline",
     "Translator": "hf_capsule_mt.decoding.translator",
+    "aggregate": "hf_capsule_mt.adapters",
     "to_fast": "hf_capsule_mt.decoding.fast",
 }
 __all__ = [
     "CapsNMTConfig",
     "CapsNMTForConditionalGeneration",
     "CapsNMTModel",
+    "CapsuleConfig",
     "CapsuleMarianConfig",
     "CapsuleMarianMTModel",
     "CapsuleMarianModel",
@@ -56,6 +60,7 @@ __all__ = [
     "TranslationPipeline",
     "Translator",
     "__version__",
+    "aggregate",
     "to_fast",
 ]
 

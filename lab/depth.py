@@ -25,9 +25,8 @@ from lab.over_seeds import holm, shown_p
 from lab.paper_tables import PLANNED, RUNS
 from lab.plan_spread import Estimate, Scores, blocks
 from lab.records import Records, Runs
-from lab.reproduce import Reproduction
+from lab.reproduce import Reproduction, add_subset_options, add_training_options, changes_on, check_subset
 from lab.tables import provenance
-from lab.training_options import add_subset_options, add_training_options, changes_on, check_subset
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,16 @@ def build(name: str, size: str, device: str) -> PreTrainedModel:
     """Return CapsNMT or Marian with random weights."""
     torch.manual_seed(0)
     width, ffn, heads, layers, vocab_size = SIZES[size]
+    model: Any
     if name == "CapsNMT":
-        model: Any = CapsNMTForConditionalGeneration(CapsNMTConfig(hidden_size=width, vocab_size=vocab_size))
+        model = CapsNMTForConditionalGeneration(CapsNMTConfig(hidden_size=width, vocab_size=vocab_size))
         return model.to(device)
     sizes: dict[str, Any] = {"d_model": width, "vocab_size": vocab_size, "max_position_embeddings": 512}
     for side in ("encoder", "decoder"):
         sizes |= {f"{side}_layers": layers, f"{side}_attention_heads": heads, f"{side}_ffn_dim": ffn}
     sizes |= {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
-    return MarianMTModel(MarianConfig(**sizes, activation_function="relu")).to(device)
+    model = MarianMTModel(MarianConfig(**sizes, activation_function="relu"))
+    return model.to(device)
 
 
 def generation(

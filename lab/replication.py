@@ -30,9 +30,8 @@ from lab.over_seeds import p_over_seeds, shown_p
 from lab.paper_tables import PLANNED, RUNS
 from lab.plan_spread import Scores, Spread, blocks, pooled
 from lab.records import Records, Runs
-from lab.reproduce import Reproduction
+from lab.reproduce import Reproduction, add_subset_options, add_training_options, changes_on, check_subset
 from lab.tables import provenance
-from lab.training_options import add_subset_options, add_training_options, changes_on, check_subset
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,9 @@ def gains(records: Records, name: str, key: str = "scores") -> dict[str, Gains]:
     p_alone, p_by_spread = corrected(alone, plan.tests), corrected(by_spread, plan.tests)
     gains_by_title = {}
     for title, values in values_by_title.items():
-        estimate = estimates.get(title)
-        if estimate is not None and p_by_spread[title] is not None:
-            estimate = estimate._replace(p=p_by_spread[title])
+        estimate, p = estimates.get(title), p_by_spread.get(title)
+        if estimate is not None and p is not None:
+            estimate = estimate._replace(p=p)
         gains_by_title[title] = Gains(values, len(plan.seeds), p_alone.get(title), estimate)
     return gains_by_title
 

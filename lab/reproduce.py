@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
 from lab.paper_tables import RUNS, TABLES, Run, runs_of
 from lab.records import Records
 from lab.tables import DATA_SOURCES, SETTINGS
-from lab.training_options import add_training_options
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 WAIT = 10  # seconds, until it asks again whether another call's run has ended
@@ -79,6 +78,33 @@ def parse_arguments() -> argparse.Namespace:
         if table not in names:
             parser.error(f"no table is called {table!r}{nearest(table, names)}; {listing}")
     return arguments
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every training needs: data, time, and the folders of its files."""
+    parser.add_argument("--data-dir", help="where the files of the recipes are")
+    parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
+    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
+    parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
+
+
+def add_subset_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a plan is trained on, and with: its seeds, its runs, a processor."""
+    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan")
+    parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the plan")
+    parser.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
+
+
+def check_subset(option: str, values: Collection[object], planned: Collection[object]) -> None:
+    """Exit if an option names what the plan does not have."""
+    if not set(values) <= set(planned):
+        raise SystemExit(f"{option}: the plan has {list(planned)}; got {list(values)}")
+
+
+def changes_on(changes: Mapping[str, str], cpu: bool) -> list[tuple[str, str]]:
+    """Return the changed fields of a plan's recipes; the Trainer wants to be told to use bfloat16 on a CPU."""
+    on_cpu = cpu or not torch.cuda.is_available()
+    return list({**changes, **({"training.use_cpu": "true"} if on_cpu else {})}.items())
 
 
 def translating(folder: Path) -> Callable[..., list[str]]:

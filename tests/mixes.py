@@ -74,6 +74,7 @@ MARIAN: dict[str, Mix] = {
         "guided_bca_weight": 0.0,
         "guided_bow_bags": "exclusive",
     },
+    "guided_released": GUIDED | {"guided_score": "released"},
     "classifier": GUIDED | {"guided_routing": "classifier"},
     "attention": GUIDED | {"guided_routing": "attention", "guided_bow_weight": 0.0},
     "combined": GUIDED
@@ -134,6 +135,6 @@ MIXES = {"capsule_marian": MARIAN, "capsnmt": CAPSNMT, "capsule_rnmt": RNMT}
 FAMILIES = {name: family for family, mixes in MIXES.items() for name in mixes}  # of each mix
 
 # what is not supported by the engine, and what differs from another in training alone
-SLOW = {"classifier", "attention", "rnmt_classifier", "rnmt_attention", "scaled"}
+SLOW = {"guided_released", "classifier", "attention", "rnmt_classifier", "rnmt_attention", "scaled"}
 OF_TRAINING = {"rnmt_without_losses", "rnmt_bag_of_words"}
 FAST = [name for name in FAMILIES if name not in SLOW | OF_TRAINING]

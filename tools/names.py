@@ -17,11 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from capsule_mt.web.minify import BEFORE_HEADER, RESERVED, located_tokens_of
-
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("capsule_mt", "hf_capsule_mt", "lab", "tests", "tools", "web")
-SUFFIXES, GENERATED = (".py", ".js", ".mjs"), "interface.js"
+SUFFIXES, EXCLUDED = (".py", ".js", ".mjs"), {"interface.js", "node_modules"}
 LIMIT = 0.005  # the share of names; sacreBLEU, nanochat, JoeyNMT and CTranslate2 have 0.000 to 0.001
 EMPTY_NAMES = frozenset(
     """
@@ -32,6 +30,23 @@ EMPTY_NAMES = frozenset(
     which whole whose with within
     """.split()  # noqa: SIM905  a word a line would be eighty lines
 )
+# JavaScript: tokens, words of the language, and words that begin a block with a header in brackets
+SKIPPED = r"\s+|//[^\n]*|/\*.*?\*/"
+STRING = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
+REGEX = r"/(?:\\.|\[(?:\\.|[^\]\\])*\]|[^/\\\[\n])+/\w*"
+MARK = r"=>|&&|\|\||\?\?|[!=]==?|\.{3}|."
+NAME = r"#?[A-Za-z_$][\w$]*"
+TOKEN = re.compile(f"(?P<skipped>{SKIPPED})|(?P<text>{STRING}|{NAME}|{MARK})", re.DOTALL)
+TOKEN_OR_REGEX = re.compile(f"(?P<skipped>{SKIPPED})|(?P<text>{REGEX}|{STRING}|{NAME}|{MARK})", re.DOTALL)
+TEMPLATE = re.compile(r"(?P<template>[`}](?:\\.|\$(?!\{)|[^`\\$])*(?:`|\$\{))", re.DOTALL)
+BEFORE_REGEX = frozenset("( , [ = : ? && || ?? ! => { } ; + - return of in".split()) | {""}  # noqa: SIM905
+KEYWORDS = frozenset(
+    """
+    async await class const false from function get in instanceof let new null of return static this true typeof
+    undefined
+    """.split()  # noqa: SIM905
+)
+HEADERS = ("if", "for", "while", "switch", "catch")
 
 
 class Binding(NamedTuple):
@@ -48,10 +63,35 @@ def bindings(path: Path) -> Iterator[Binding]:
     if path.suffix == ".py":
         yield from _scope_bindings(path, ast.parse(script))
         return
-    tokens = [(offset, text) for offset, kind, text in located_tokens_of(script) if kind != "template"]
+    tokens = list(_tokens(script))
     for index in sorted({*_declared_in([text for _, text in tokens])}):
         offset, name = tokens[index]
         yield Binding(path, script.count("\n", 0, offset) + 1, name)
+
+
+def _tokens(script: str) -> Iterator[tuple[int, str]]:
+    """Yield the tokens of JavaScript, each after its offset, without comments, space and the strings of templates."""
+    offset, last = 0, ""
+    depths: list[int] = []  # for each template around the offset, the number of open braces in its ${...}
+    while offset < len(script):
+        pattern = TOKEN_OR_REGEX if last in BEFORE_REGEX else TOKEN
+        if script[offset] == "`" or (script[offset] == "}" and depths[-1:] == [0]):
+            pattern = TEMPLATE
+        match = pattern.match(script, offset)
+        if match is None:
+            raise ValueError(f"not JavaScript that can be read here: {script[offset : offset + 40]!r}")
+        if match.lastgroup == "template":
+            if match[0][0] == "}":
+                depths.pop()
+            if is_open := match[0].endswith("${"):
+                depths.append(0)
+            last = "(" if is_open else "`"
+        elif match.lastgroup == "text":
+            last = match[0]
+            if depths and last in ("{", "}"):
+                depths[-1] += 1 if last == "{" else -1
+            yield offset, last
+        offset = match.end()
 
 
 def _declared_in(texts: list[str]) -> Iterator[int]:
@@ -70,14 +110,14 @@ def _declared_in(texts: list[str]) -> Iterator[int]:
             openings.append(index)
         elif text in (")", "]", "}"):
             opening = openings.pop()
-            is_method = following == "{" and texts[opening - 1] not in BEFORE_HEADER
+            is_method = following == "{" and texts[opening - 1] not in HEADERS
             if text == ")" and (following == "=>" or is_method):
                 declared.append(range(opening - is_method, index))
         is_field = following == "=" and (text[0] == "#" or texts[index - 2 : index] == ["this", "."])
         if previous in ("function", "class") or is_field:
             declared.append(range(index, index + 1))
     for index in (index for indices in declared for index in indices):
-        is_name = re.fullmatch(r"#?[A-Za-z_$][\w$]*", texts[index]) and texts[index] not in RESERVED
+        is_name = re.fullmatch(NAME, texts[index]) and texts[index] not in KEYWORDS
         if is_name and texts[index + 1] != ":" and (texts[index - 1] != "." or texts[index - 2] == "this"):
             yield index
 
@@ -138,7 +178,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=LIMIT, help="the largest share (default: %(default)s)")
     arguments = parser.parse_args()
     paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*")))
-    files = [path for path in paths if path.suffix in SUFFIXES and path.name != GENERATED]
+    files = [path for path in paths if path.suffix in SUFFIXES and not EXCLUDED.intersection(path.parts)]
     names = [name for path in files for name in bindings(path)]
     empty_names = empty_among(names)
     if arguments.list is not None:

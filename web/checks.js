@@ -3,8 +3,8 @@
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
-  BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MIN_DOUBLED,
-  MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, VERBS,
+  BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, CODE_MARKS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE,
+  MAX_SWAP_TEXT, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, VERBS,
 } from "./interface.js";
 import { CHECKED_ITEMS, withItems } from "./keeping.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
@@ -21,7 +21,6 @@ const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
 const TIME_OR_DATE = new RegExp(PATTERNS.TIME_OR_DATE, "gu");
 const PARTS_OF_DATE = new RegExp(PATTERNS.PARTS_OF_DATE, "uy");
 const YEAR = new RegExp(`^(?:${PATTERNS.YEAR})$`, "u");
-const CODE_MARKS = "[]<>=|/\\_*#-"; // commands and their options are copied
 const isPlainNumber = (text) => /^\p{Nd}+$/u.test(text);
 const wordsIn = (text) => text.match(WORDS) ?? [];
 

@@ -1,15 +1,12 @@
 // What a translation leaves out: source words that get little attention from one head (see coverage/methods.py). And what
 // it makes up: words of its own that get little from a reverse model (see coverage/supported.py).
 
+import {
+  DOUBT_THRESHOLD, LARGEST_EVIDENCE, LOG_PROB_WEIGHT, LONGEST_REPEATED_PHRASE, MIN_COPIED_LETTERS, MIN_LOG_PROB, NEIGHBOUR_WEIGHT,
+} from "./interface.js";
 import { inPlainLetters } from "./normal.js";
 import { folded, isMark, WORDS, wordsOf } from "./words.js";
 
-const LARGEST_EVIDENCE = 16;
-const LONGEST_REPEATED_PHRASE = 6;
-const DOUBT_THRESHOLD = 5; // above which a word is marked as unsupported
-const [LOG_PROB_WEIGHT, MIN_LOG_PROB, NEIGHBOUR_WEIGHT] = [0.4, -8, 0.5];
-
-const MIN_COPIED_LETTERS = 4; // of a source word that its translation has unchanged; shorter ones may be of both languages
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 /** Return a function that says whether a translation has a word of its source at least as often: see coverage/piece_coverage.py. */

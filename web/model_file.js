@@ -1,6 +1,7 @@
 // A model as `capsule-mt convert --to web` writes it: a safetensors file, whose metadata say how to translate with it.
 
-const FORMAT = 5;
+import { MODEL_FORMAT } from "./interface.js";
+
 const ARRAYS = { I32: Int32Array, F32: Float32Array };
 
 export class ModelFile {
@@ -17,8 +18,8 @@ export class ModelFile {
     } catch {
       throw damaged;
     }
-    if (this.model.format !== FORMAT) {
-      throw new Error(`the model has the format ${this.model.format}, not ${FORMAT}: convert it again`);
+    if (this.model.format !== MODEL_FORMAT) {
+      throw new Error(`the model has the format ${this.model.format}, not ${MODEL_FORMAT}: convert it again`);
     }
     this.tokenizers = JSON.parse(this.header.__metadata__.tokenizers, (key, value) => (
       typeof value !== "string" ? value : key === "scores" ? this.numbers(value)

@@ -1,6 +1,6 @@
 // The words of a text, and spaces between parts of a translation. It follows text/words.py.
 
-import { CJK_NEIGHBOURS, PATTERNS } from "./interface.js";
+import { CJK_NEIGHBOURS, MAX_DRIFT, PATTERNS } from "./interface.js";
 
 export const WORDS = new RegExp(PATTERNS.WORDS, "gu");
 const UNSPACED_SCRIPTS = new RegExp(PATTERNS.UNSPACED_SCRIPTS, "u");
@@ -8,7 +8,6 @@ const CJK = new RegExp(`^${PATTERNS.CJK}`, "u");
 const [TRAILING_NEIGHBOURS, LEADING_NEIGHBOURS] = [new RegExp(`[${CJK_NEIGHBOURS}]+$`), new RegExp(`^[${CJK_NEIGHBOURS}]+`)];
 export const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
 
-const MAX_DRIFT = 8; // characters that may stand between a token and the one before, as in text/words.py
 const NUMBERS_AND_WORDS = new RegExp(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${PATTERNS.WORDS}`, "gu");
 
 /** Whether all cased letters of a text are capitals, and it has one. */

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from capsule_mt.coverage.problems import Problem, Span, problems_in
+from capsule_mt.coverage.problems import Problem, ProblemSpan, problems_in
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.windows import Header, Totals
@@ -136,7 +136,7 @@ def _html(row: ReportRow) -> Iterator[str]:
 
 def _marked(text: str, side: str, problems: Sequence[Problem]) -> str:
     """Return a text as HTML, with the spans of its problems marked; of two that overlap, the more certain one."""
-    marked: list[tuple[Span, str]] = []
+    marked: list[tuple[ProblemSpan, str]] = []
     for problem in problems:
         for span in problem.spans:
             is_free = all(span.end <= mark.start or mark.end <= span.start for mark, _ in marked)

@@ -28,7 +28,7 @@ HAS_LETTER = re.compile(r"[^\W_]")
 MIN_COVERED = 0.5  # a word below it, such as an article, is shown with the marked words around it
 
 
-class Span(NamedTuple):
+class ProblemSpan(NamedTuple):
     """The characters `start` to `end` of the source or of the translation."""
 
     side: Side
@@ -45,7 +45,7 @@ class Problem(NamedTuple):
 
     level: Literal["fault", "doubt"]
     message: str
-    spans: tuple[Span, ...] = ()
+    spans: tuple[ProblemSpan, ...] = ()
 
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values, as reports and the server's answers have it."""
@@ -87,7 +87,7 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
         doubled = ({"kind": "doubled", "missing": "", "added": phrase} for phrase in coverage["repetitions"])
         faults += [_problem_of_check(check, source, translation) for check in doubled]
     alarms = [
-        Span("source", sentence["start"], sentence["end"])
+        ProblemSpan("source", sentence["start"], sentence["end"])
         for sentence in coverage["sentences"]
         if sentence.get("below_threshold")
     ]
@@ -144,7 +144,7 @@ def _problem_of_check(check: Values, source: str, translation: str) -> Problem:
     return Problem("fault", message, tuple(span for span in spans if span is not None))
 
 
-def _span_of(side: Side, text: str, words: str, is_last: bool = False) -> Span | None:
+def _span_of(side: Side, text: str, words: str, is_last: bool = False) -> ProblemSpan | None:
     """Return where a text has these words, and not as a part of a longer word or number; `None` if it lacks them."""
     parts = words.split()
     if not parts:
@@ -152,7 +152,7 @@ def _span_of(side: Side, text: str, words: str, is_last: bool = False) -> Span |
     word_start = r"(?<![^\W_])" if HAS_LETTER.match(parts[0]) else ""
     word_end = r"(?![^\W_])" if HAS_LETTER.match(parts[-1][-1]) else ""
     pattern = word_start + BETWEEN_WORDS.join(map(re.escape, parts)) + word_end
-    spans = (Span(side, *match.span()) for match in re.finditer(pattern, text, re.IGNORECASE))
+    spans = (ProblemSpan(side, *match.span()) for match in re.finditer(pattern, text, re.IGNORECASE))
     return [None, *spans][-1] if is_last else next(spans, None)
 
 
@@ -168,12 +168,12 @@ def _problems_of_words(words: Sequence[Values], text: str, side: Side, message: 
             runs.append([])
     for run in filter(None, runs):
         start, end = run[0]["start"], run[-1]["end"]
-        yield Problem("doubt", f"{message}: {text[start:end]}", (Span(side, start, end),))
+        yield Problem("doubt", f"{message}: {text[start:end]}", (ProblemSpan(side, start, end),))
 
 
-def _begins_in(inner: Span, outer: Span) -> bool:
+def _begins_in(inner: ProblemSpan, outer: ProblemSpan) -> bool:
     return inner.side == outer.side and outer.start <= inner.start < outer.end
 
 
-def _is_in(inner: Span, outer: Span) -> bool:
+def _is_in(inner: ProblemSpan, outer: ProblemSpan) -> bool:
     return inner.side == outer.side and outer.start <= inner.start and inner.end <= outer.end

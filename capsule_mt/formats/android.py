@@ -76,12 +76,12 @@ def _message(element: Element) -> Message:
     if RESOURCE.fullmatch(element.text) and not element.elements:
         return Message("")
     markup = Markup()
-    _Reader(markup).add(element)
+    _MarkupReader(markup).add(element)
     is_cdata = element.raw[len(element.start) :].startswith(CDATA)
     return Message("", markup=markup, escape=_escaped_in_cdata if is_cdata else _escaped)
 
 
-class _Reader:
+class _MarkupReader:
     """Adds the content of a string to markup; quotes may begin in one part of it and end in another."""
 
     def __init__(self, markup: Markup) -> None:

@@ -68,7 +68,7 @@ class Event:
     is_empty: bool = False  # an element without an end tag
 
 
-class _Reader(HTMLParser):
+class _HtmlReader(HTMLParser):
     def __init__(self, text: str, is_xml: bool) -> None:
         super().__init__(convert_charrefs=False)
         self._is_xml = is_xml
@@ -155,7 +155,7 @@ class HtmlFile:
         form_text: list[str] = []  # the content of a `<textarea>`
         is_form_text = False
         self._is_xml = XHTML.search(text) is not None
-        for event in _Reader(text, self._is_xml).events:
+        for event in _HtmlReader(text, self._is_xml).events:
             if fixed:
                 if event.kind == "start" and event.name == fixed[0]:
                     fixed.append(event.name)

@@ -10,6 +10,7 @@ def guide(writers: Writers, settings: ModelSettings, source: int, hidden: int) -
     """Add PAST and FUTURE to the decoder's states; return the buffer of the result."""
     if settings.choice("guided_routing", "none", METHODS) == "none":
         return hidden
+    settings.choice("guided_score", "printed", ("printed",))
     words, sources, step, _ = writers
     name, program = "model.decoder.guidance", step.program
     width, inner = settings.number("guided_capsule_dim", 256), settings.number("guided_ffn_dim", 512)

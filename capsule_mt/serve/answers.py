@@ -10,7 +10,7 @@ from fastapi import HTTPException, Request
 
 from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.files.line_failures import Failure
-from capsule_mt.files.sandbox.worker import StoppedError
+from capsule_mt.files.sandbox.worker import ReadingStoppedError
 from capsule_mt.formats.reading import Source
 from capsule_mt.formats.units import FormatError, translated
 from capsule_mt.formats.worker import Texts
@@ -261,7 +261,7 @@ class Answers:
         except asyncio.TimeoutError:
             seconds = self.limits.request_seconds
             raise HTTPException(503, f"the file waited {seconds:g} s to be read, behind other files") from None
-        except StoppedError:
+        except ReadingStoppedError:
             raise HTTPException(503, "the server is stopping") from None
 
 

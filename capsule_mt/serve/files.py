@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from capsule_mt.files.sandbox.worker import StoppedError
+from capsule_mt.files.sandbox.worker import ReadingStoppedError
 from capsule_mt.formats.worker import Worker
 
 WORKERS = 2
@@ -37,7 +37,7 @@ class Readers:
             await self._slots.acquire()
             if self._is_closed:
                 self._slots.release()
-                raise StoppedError("the server is stopping")
+                raise ReadingStoppedError("the server is stopping")
             worker = self._idle.pop()
             work = asyncio.get_running_loop().run_in_executor(self._threads, task, worker)
             work.add_done_callback(lambda _: self._set_idle(worker))

@@ -20,7 +20,7 @@ from capsule_mt.engine.library import TYPES, VERSION
 from capsule_mt.engine.program import MAX_SLOTS, operations
 from capsule_mt.engine.request import REQUEST_FIELDS
 from capsule_mt.options.table import Option, offered
-from capsule_mt.web import language
+from capsule_mt.web import language, model_file
 
 _PACKAGED = Path(__file__).with_name("package")  # in a wheel: see hatch_build.py
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "web"
@@ -111,7 +111,7 @@ def is_current(folder: Path) -> bool:
 
 
 def interface() -> str:
-    """Return a JavaScript module: the engine's version, operations, options and request fields, and `language`.
+    """Return a JavaScript module: what it shares with the engine, the options, and the constants of rules.
 
     An operation is a string with a letter for each slot: "r" for a real number, "i" for an integer.
     """
@@ -128,6 +128,7 @@ def interface() -> str:
         "MEMORY": MEMORY,
         "STACK": STACK,
         "OPTIONS": {option.name: _option_description(option) for option in offered("browser")},
+        "MODEL_FORMAT": model_file.FORMAT,
         **language.constants(),
     }
     lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]

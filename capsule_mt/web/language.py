@@ -1,4 +1,4 @@
-"""The rules of `text` and `checks` for JavaScript: constants, and patterns in its syntax.
+"""The rules of `text`, `checks` and `coverage` for JavaScript: constants, and patterns in its syntax.
 
 The build writes them into interface.js, so that JavaScript does not have a second copy. Rules that depend on a model's
 languages go into the model file. The cases in tests/vectors check Python and JavaScript alike.
@@ -17,10 +17,12 @@ from capsule_mt.checks import (
     number_forms,
     punctuation,
     repeated_words,
+    repetition,
     texts,
     word_lists,
 )
 from capsule_mt.checks import numbers as number_rules
+from capsule_mt.coverage import curves, piece_coverage, supported
 from capsule_mt.text import (
     alignment,
     capitals,
@@ -222,7 +224,7 @@ def patterns() -> dict[str, str]:
 
 
 def constants() -> dict[str, Any]:
-    """Return the constants and patterns of `text` and `checks` by their names in JavaScript."""
+    """Return the constants and patterns of `text`, `checks` and `coverage` by their names in JavaScript."""
     return {
         "PATTERNS": {name: _short_pattern(pattern) for name, pattern in patterns().items()},
         "KEPT_PATTERNS": {kind: _short_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
@@ -231,6 +233,7 @@ def constants() -> dict[str, Any]:
         "WINDOWS_1252": "".join(unescape(f"&#{code};") for code in range(0x80, 0xA0)),
         "MIN_CAPITALS": capitals.MIN_LETTERS,
         "CJK_NEIGHBOURS": words.CJK_NEIGHBOURS,
+        "MAX_DRIFT": words.MAX_DRIFT,
         "PLAIN": normal.PLAIN,
         "INVISIBLE": normal.ranges_of(normal.INVISIBLE),
         "BETWEEN_LETTERS": normal.BETWEEN_LETTERS,
@@ -277,6 +280,7 @@ def constants() -> dict[str, Any]:
         "ROMAN_VALUES": number_forms.ROMAN_VALUES,
         "MIN_UNTRANSLATED": repeated_words.MIN_UNTRANSLATED,
         "MIN_DOUBLED": repeated_words.MIN_DOUBLED,
+        "CODE_MARKS": "".join(sorted(repeated_words.CODE_MARKS)),
         "MAX_SWAP_TEXT": number_rules.MAX_SWAP_TEXT,
         "MAX_SWAP_PHRASE": number_rules.MAX_SWAP_PHRASE,
         "VERBS": word_lists.check_words().month_verbs,
@@ -284,6 +288,11 @@ def constants() -> dict[str, Any]:
         "BRACKET_MARKS": "".join(sorted(words.BRACKET_MARKS)),
         "QUOTE_MARKS": certain.QUOTE_MARKS,
         **{name: getattr(rounds, name) for name in ("RETRY_BEAMS", "MAX_RETRIES")},
+        "LARGEST_EVIDENCE": curves.LARGEST_EVIDENCE,
+        "LONGEST_REPEATED_PHRASE": repetition.LONGEST_REPEATED_PHRASE,
+        "MIN_COPIED_LETTERS": piece_coverage.MIN_COPIED_LETTERS,
+        "DOUBT_THRESHOLD": supported.DOUBT_THRESHOLDS["likely"],
+        **{name: getattr(supported, name) for name in ("LOG_PROB_WEIGHT", "MIN_LOG_PROB", "NEIGHBOUR_WEIGHT")},
         "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in punctuation.BRACKET_FORMS.items()},
     }
 

@@ -6,13 +6,14 @@ python -m capsule_mt.web.site OUT MODEL ...    # then serve OUT by any web serve
 import argparse
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from capsule_mt.catalog.pairs import LanguagePair, describe_languages
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, interface, is_current
-from capsule_mt.web.minify import page_scripts
+from capsule_mt.web.bundle import bundled, esbuild
 from capsule_mt.web.model_file import MODEL_FILE
 
 PAGE = Path(__file__).parents[1] / "serve" / "page"
@@ -35,7 +36,7 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
             shutil.copyfile(FOLDER / name, scripts / name)
     else:
         build(scripts)
-    for name, script in page_scripts(sources()).items():
+    for name, script in _scripts().items():
         (scripts / f"{name}.js").write_text(script, encoding="utf-8")
     for pair, model in files.items():
         shutil.copyfile(model, out / f"{pair}.capsule")
@@ -45,6 +46,15 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
         "settings": {"maxBeams": MAX_BEAMS, "verified": [], "keyRequired": False},
     }
     (out / "site.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _scripts() -> dict[str, str]:
+    """Return the page's scripts by name: a bundle, or without esbuild the modules."""
+    if program := esbuild():
+        return bundled(sources(), program)
+    hint = f"for a page that loads faster, install esbuild by `npm ci --prefix {FOLDER}`, then write the site again"
+    print(f"capsule_mt.web.site: {hint}", file=sys.stderr)
+    return sources()
 
 
 def sources() -> dict[str, str]:

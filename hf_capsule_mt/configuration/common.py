@@ -53,7 +53,7 @@ def capsule_config(config_class: ConfigClass) -> ConfigClass:
     It also takes back the `__eq__` that a dataclass gets, which compares the fields alone.
     """
     strict(config_class)
-    config_class.__eq__ = CapsuleConfig._same_values  # type: ignore[method-assign, assignment]
+    config_class.__eq__ = CapsulePreTrainedConfig._same_values  # type: ignore[method-assign, assignment]
     for name in ("__init__", "__setattr__", "validate"):
         setattr(config_class, name, _with_value_errors(getattr(config_class, name)))
     setattr(config_class, "__init__", _with_pad_token(config_class.__init__))  # noqa: B010 - mypy: assigned to a method
@@ -86,7 +86,7 @@ def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-class CapsuleConfig(PreTrainedConfig):
+class CapsulePreTrainedConfig(PreTrainedConfig):
     """Base of the configuration classes: refuse misspelt keywords and other families, and compare by value."""
 
     loadable_types: ClassVar[tuple[str, ...]] = ()  # other families whose checkpoints the models load completely
@@ -178,7 +178,7 @@ class CapsuleConfig(PreTrainedConfig):
 
 
 class TargetVocabulary:
-    """Mixin before `CapsuleConfig`, for families with one vocabulary for both sides or one for each."""
+    """Mixin before `CapsulePreTrainedConfig`, for families with one vocabulary for both sides or one for each."""
 
     vocab_size: int
     decoder_vocab_size: int | None

@@ -9,7 +9,7 @@ from hf_capsule_mt.configuration.common import (
     MAX_LAYERS,
     MAX_UNITS,
     MAX_VOCABULARY_SIZE,
-    CapsuleConfig,
+    CapsulePreTrainedConfig,
     capsule_config,
     check_not_negative,
     check_probability,
@@ -22,7 +22,7 @@ NUM_POOLED_VECTORS = 4
 
 
 @capsule_config
-class CapsNMTConfig(CapsuleConfig):
+class CapsNMTConfig(CapsulePreTrainedConfig):
     r"""
     Configuration of [`CapsNMTModel`] and [`CapsNMTForConditionalGeneration`]. The defaults are the paper's base model;
     its big model has `hidden_size=1024`.

@@ -6,7 +6,7 @@ from hf_capsule_mt.configuration.common import (
     MAX_CAPSULES,
     MAX_ITERATIONS,
     MAX_UNITS,
-    CapsuleConfig,
+    CapsulePreTrainedConfig,
     check_not_negative,
     check_range,
 )
@@ -14,7 +14,7 @@ from hf_capsule_mt.configuration.common import (
 GuidedRoutingMethod = Literal["none", "guided", "classifier", "attention"]
 
 
-class GuidedConfig(CapsuleConfig):
+class GuidedConfig(CapsulePreTrainedConfig):
     r"""
     Base of the configurations of models that assign source words to PAST (translated) and FUTURE (untranslated).
 
@@ -33,6 +33,9 @@ class GuidedConfig(CapsuleConfig):
             Width of a capsule.
         guided_num_iterations (`int`, defaults to 3):
             Routing iterations. `"guided"` only.
+        guided_score (`str`, defaults to `"printed"`):
+            The agreement of a word with a capsule: s = w . tanh(...), as the paper prints it (`"printed"`), or
+            tanh(s) / sqrt(`guided_capsule_dim`), as its authors' code computes it (`"released"`). `"guided"` only.
         guided_ffn_dim (`int`, defaults to 512):
             Width of the hidden layer that joins capsules and decoder state.
         guided_bow_weight (`float`, defaults to 1.0):
@@ -49,6 +52,7 @@ class GuidedConfig(CapsuleConfig):
     guided_num_redundant_capsules: int = 8
     guided_capsule_dim: int = 256
     guided_num_iterations: int = 3
+    guided_score: Literal["printed", "released"] = "printed"
     guided_ffn_dim: int = 512
     guided_bow_weight: float | int = 1.0
     guided_bca_weight: float | int = 1.0

@@ -7,17 +7,19 @@ Legend: B batch, S positions, L layers, d model width, N output capsules. Every 
 
 import torch
 from torch import nn
+from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer, WeightedLayers
-from hf_capsule_mt.modeling.capsule_maps import capsule_map
+from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer, WeightedLayers, ZeroGainLayerNorm
+from hf_capsule_mt.modeling.capsule_maps import PerCapsuleLinear, capsule_map
 from hf_capsule_mt.modeling.depth_aggregation import (
     DenseSum,
+    DepthAggregation,
     DepthAttention,
     GeneralizedResidual,
     MultiwayDenseSum,
 )
-from hf_capsule_mt.modeling.initial_std import set_initial_std
+from hf_capsule_mt.modeling.initial_std import get_initial_std, set_initial_std
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.router import Router
 
@@ -125,3 +127,18 @@ def build_depth_connections(config: CapsuleMarianConfig, num_layers: int, enable
     """
     connects = enabled and config.depth_connections
     return nn.ModuleList(build_layer_aggregation(config, layer, connects and layer > 0) for layer in range(num_layers))
+
+
+@torch.no_grad()
+def initialize_part(module: nn.Module, std: float) -> None:
+    """Initialise one module of an aggregation, where it is not a linear map or a norm as any other.
+
+    std: that of random matrices which have none of their own.
+    """
+    own_std = get_initial_std(module)
+    if isinstance(module, nn.Linear) and own_std is not None:
+        init.normal_(module.weight, std=own_std)
+    elif isinstance(module, (PerCapsuleLinear, DepthAggregation)):
+        module.reset_parameters(std if own_std is None else own_std)
+    elif isinstance(module, (Router, ZeroGainLayerNorm)):
+        module.reset_parameters()

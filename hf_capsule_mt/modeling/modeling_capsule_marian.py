@@ -22,11 +22,10 @@ from transformers.masking_utils import create_masks_for_generate
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer, ZeroGainLayerNorm
+from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer
+from hf_capsule_mt.modeling.attention_masks import source_mask, target_mask
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
-from hf_capsule_mt.modeling.capsule_maps import PerCapsuleLinear
 from hf_capsule_mt.modeling.coverage import PastFutureModel
-from hf_capsule_mt.modeling.depth_aggregation import DepthAggregation
 from hf_capsule_mt.modeling.encoder_decoder import (
     ALL_TIED_TO_SHARED,
     TIED_TO_SHARED,
@@ -35,10 +34,10 @@ from hf_capsule_mt.modeling.encoder_decoder import (
     Stack,
 )
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
-from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
     build_depth_connections,
     build_layer_aggregation,
+    initialize_part,
 )
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
@@ -48,15 +47,12 @@ from hf_capsule_mt.modeling.outputs import (
     resolve_output_flags,
 )
 from hf_capsule_mt.modeling.past_future_guidance import build_guidance
-from hf_capsule_mt.modeling.router import Router
 from hf_capsule_mt.modeling.sentence_cache import guided_cache
 from hf_capsule_mt.modeling.ssru import mask_of_new_tokens
 from hf_capsule_mt.modeling.transformer import (
     DecoderLayer,
     EncoderLayer,
     SinusoidalPositions,
-    bidirectional_mask,
-    causal_mask,
 )
 from hf_capsule_mt.modeling.warm_start import warm_start
 
@@ -67,8 +63,8 @@ class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
     config: CapsuleMarianConfig
     config_class = CapsuleMarianConfig
     _supports_sdpa = True
-    _supports_flash_attn = False
-    _supports_flex_attn = False
+    _supports_flash_attn = True
+    _supports_flex_attn = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _keys_to_ignore_on_load_missing = [r"final_logits_bias", r"embed_positions\.weight"]
 
@@ -79,15 +75,8 @@ class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
             init.copy_(module.weight, module.create_weight())
         elif isinstance(module, CapsuleMarianMTModel):
             init.zeros_(module.final_logits_bias)
-        elif isinstance(module, nn.Linear) and (std := get_initial_std(module)) is not None:
-            init.normal_(module.weight, std=std)
-        elif isinstance(module, PerCapsuleLinear):
-            std = get_initial_std(module)
-            module.reset_parameters(self.config.init_std if std is None else std)
-        elif isinstance(module, DepthAggregation):
-            module.reset_parameters(self.config.init_std)
-        elif isinstance(module, (Router, ZeroGainLayerNorm)):
-            module.reset_parameters()
+        else:
+            initialize_part(module, self.config.init_std)
 
     def get_position_embeddings(self) -> Any:
         """Return the positions of an encoder or a decoder; of a model, those of both."""
@@ -189,7 +178,8 @@ class CapsuleMarianEncoder(TransformerStack):
                     f"`attention_mask` of {type(self).__name__} must be {list(hidden.shape[:2])}, got "
                     f"{list(attention_mask.shape)}"
                 )
-        mask = bidirectional_mask(attention_mask, hidden.shape[1])
+        implementation = "eager" if output_attentions else self.config._attn_implementation
+        mask = source_mask(self.config, attention_mask, hidden, implementation)
         states, attentions, routings = [hidden], [], {}
         for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
             hidden, _ = connection(states)
@@ -261,8 +251,8 @@ class CapsuleMarianDecoder(TransformerStack):
         if self.config.decoder_self == "ssru":
             mask = mask_of_new_tokens(attention_mask, hidden.shape[1])
         else:
-            mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
-        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1])
+            mask = target_mask(self.config, attention_mask, hidden, self_attention_cache, implementation)
+        encoder_mask = source_mask(self.config, encoder_attention_mask, hidden, implementation, encoder_hidden_states)
         states, attentions, cross_attentions, routings = [hidden], [], [], {}
         for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
             hidden, _ = connection(states)

@@ -121,7 +121,7 @@ class GuidedRoutingGuidance(PastFutureGuidance):
 
     def __init__(self, config: GuidedConfig, width: int) -> None:
         super().__init__(config, width)
-        self.num_iterations = config.guided_num_iterations
+        self.num_iterations, self.score_form = config.guided_num_iterations, config.guided_score
         self.num_outputs = 2 * self.num_capsules + config.guided_num_redundant_capsules
         self.votes = nn.Linear(width, self.num_outputs * self.capsule_dim, bias=False)  # W_j
         # W_b in three parts, and w. One iteration has no scores, and so no parameters for them
@@ -144,6 +144,7 @@ class GuidedRoutingGuidance(PastFutureGuidance):
             state,
             self._scorer(),
             num_iterations=self.num_iterations,
+            score=self.score_form,
             mask=mask,
             return_weights=output_routing_weights,
         )

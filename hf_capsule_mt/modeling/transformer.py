@@ -1,4 +1,4 @@
-"""The parts of Marian's Transformer: positions, masks, multi-head attention and the two kinds of layer.
+"""The parts of Marian's Transformer: positions, multi-head attention and the two kinds of layer.
 
 The names and order of the parameters equal transformers' Marian's, so that its checkpoints load as they are. Two
 modules can be replaced: the output projection of an attention, to aggregate heads (`head_aggregation.py`), and the
@@ -15,11 +15,12 @@ from torch import nn
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.attention_masks import OWN_ATTENTION, additive_mask, bidirectional_mask
 from hf_capsule_mt.modeling.head_aggregation import build_output_projection, project_heads
 from hf_capsule_mt.modeling.outputs import IterationWeights
-from hf_capsule_mt.modeling.padding import padding_mask_or_none
 from hf_capsule_mt.modeling.positions import sinusoids
 from hf_capsule_mt.modeling.ssru import SSRU
 
@@ -39,60 +40,6 @@ class SinusoidalPositions(nn.Embedding):
     def forward(self, length: int, start: int | torch.Tensor = 0) -> torch.Tensor:  # type: ignore[override]
         """Return the positions [length, d] from `start` on."""
         return super().forward(torch.arange(length, device=self.weight.device) + start)
-
-
-def check_mask_shape(mask: torch.Tensor) -> None:
-    if mask.dim() != 2:
-        raise ValueError(
-            f"an attention mask must be [batch, tokens] or [batch, 1, tokens, tokens], got {list(mask.shape)}"
-        )
-
-
-def bidirectional_mask(padding_mask: torch.Tensor | None, query_length: int) -> torch.Tensor | None:
-    """Expand a padding mask [B, K] to the form that `attend` takes [B, 1, T, K].
-
-    A mask that has this form already is returned as it is.
-    """
-    if padding_mask is None or padding_mask.dim() == 4:
-        return padding_mask
-    check_mask_shape(padding_mask)
-    return padding_mask.bool()[:, None, None, :].expand(-1, 1, query_length, -1)
-
-
-def causal_mask(
-    padding_mask: torch.Tensor | None,
-    hidden: torch.Tensor,
-    cache: Cache | None,
-    implementation: str,
-) -> torch.Tensor | None:
-    """Build the mask [B, 1, T, K] of decoder states [B, T, d] that follow those in the cache.
-
-    `None` where nothing is masked, or only the future is and the "sdpa" implementation can see that by itself.
-    """
-    if padding_mask is not None and padding_mask.dim() == 4:
-        return padding_mask
-    if padding_mask is not None:
-        check_mask_shape(padding_mask)
-    batch_size, query_length = hidden.shape[:2]
-    past_length = 0 if cache is None else cache.get_seq_length()
-    key_length = query_length if cache is None else cache.get_mask_sizes(query_length, 0)[0]
-    keep = padding_mask_or_none(padding_mask)
-    preallocated = cache is not None and cache.is_compileable  # its unused slots must be masked
-    if keep is None and implementation == "sdpa" and not preallocated and query_length in (1, key_length):
-        return None
-    queries = torch.arange(query_length, device=hidden.device) + past_length
-    keys = torch.arange(key_length, device=hidden.device)
-    mask = (keys <= queries[:, None])[None, None]  # [1, 1, T, K]
-    if keep is not None:
-        if keep.shape[1] < key_length:
-            keep = nn.functional.pad(keep, (0, key_length - keep.shape[1]))
-        mask = mask & keep[:, None, None, :key_length]
-    return mask.expand(batch_size, 1, query_length, key_length)
-
-
-def additive_mask(keep: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return 0 where `keep` is True and the lowest number elsewhere, to be added to attention scores."""
-    return torch.where(keep, torch.zeros((), device=keep.device, dtype=dtype), torch.finfo(dtype).min)
 
 
 class MultiHead(nn.Module):
@@ -159,9 +106,21 @@ class MultiHead(nn.Module):
         dropout: float,
         output_attentions: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """[B, H, T, d / H] -> [B, H, T, d / H] and the attention weights [B, H, T, K], if asked for."""
+        """[B, H, T, d / H] -> [B, H, T, d / H] and the attention weights [B, H, T, K], if asked for.
+
+        transformers' other implementations (flash, flex, kernels of the hub) do not see a flash mask of the source
+        [B, K]: they would take it for one of the queries, too, so that attention to a padded source is computed by
+        sdpa (huggingface/transformers#35032).
+        """
         scaling = self.head_width**-0.5
-        if self.config._attn_implementation == "sdpa" and not output_attentions:
+        implementation = "eager" if output_attentions else self.config._attn_implementation
+        if self.is_cross and isinstance(mask, torch.Tensor) and mask.dim() == 2:  # flex has masks of its own kind
+            mask, implementation = bidirectional_mask(mask, queries.shape[2]), "sdpa"
+        if implementation not in OWN_ATTENTION:
+            attend = ALL_ATTENTION_FUNCTIONS[implementation]
+            output, _ = attend(self, queries, keys, values, mask, dropout=dropout, scaling=scaling)
+            return output.transpose(1, 2), None
+        if implementation == "sdpa":
             query_length = queries.shape[2]
             is_causal = query_length > 1 and mask is None and self.is_causal
             if is_causal and keys.shape[2] > query_length:  # the first call with a preallocated cache

@@ -1,6 +1,7 @@
 """Guided dynamic routing (Zheng et al. 2019): the decoder state guides which source words go to which capsule."""
 
-from typing import NamedTuple
+import math
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch.nn.functional import linear
@@ -15,6 +16,9 @@ from hf_capsule_mt.routing.common import (
     without_autocast,
 )
 from hf_capsule_mt.routing.squash import squash
+
+GuidedScore = Literal["printed", "released"]
+SCORES = get_args(GuidedScore)
 
 
 class GuidedScorer(NamedTuple):
@@ -46,6 +50,7 @@ def guided_routing(
     capsule_weight: torch.Tensor,
     score_weight: torch.Tensor,
     num_iterations: int,
+    score: GuidedScore = "printed",
     mask: torch.Tensor | None = None,
     return_weights: bool = True,
 ) -> RoutingOutput:
@@ -55,7 +60,8 @@ def guided_routing(
 
         C_tnm    = softmax_m(B_tnm)
         Omega_tm = squash(sum_n C_tnm V_nm)
-        B_tnm   += w . tanh(W_b [z_t; V_nm; Omega_tm])       (not after the last)
+        s_tnm    = w . tanh(W_b [z_t; V_nm; Omega_tm])
+        B_tnm   += s_tnm, or tanh(s_tnm) / sqrt(D) if `score` is "released"       (not after the last)
 
     where W_b [z; V; Omega] = W_z z + W_v V + W_o Omega, so votes are projected only once for all queries.
 
@@ -65,6 +71,7 @@ def guided_routing(
         query_weight, vote_weight, capsule_weight: W_z [D, d], W_v [D, D] and W_o [D, D].
         score_weight: w [D].
         num_iterations: the number of weighted sums.
+        score: "printed", equation 7 of the paper, or "released", the score of its authors' code.
         mask: [..., N], True keeps an input capsule.
         return_weights: whether to return C of every iteration.
 
@@ -72,8 +79,12 @@ def guided_routing(
         `RoutingOutput`: Omega [..., T, M, D] and, for each iteration, C [..., T, N, M], in the dtype of the votes.
 
     Relations: with w = 0, or one iteration, C is uniform and the query has no influence. A decoder gets the same
-    with one `project_votes` per sentence and a `route_guided_votes` per step.
+    with one `project_votes` per sentence and a `route_guided_votes` per step. "released" is the loop of
+    zhengzx-nlp/dynamic-nmt with its biases at zero (`tests/authors`). Each of its updates moves a logit by at most
+    1 / sqrt(D), so C stays near uniform at the widths of the paper.
     """
+    # Deviation: the released loop gives padded words C = 1/M in every iteration. With "released", too, a masked word
+    # takes no part here: otherwise a translation would depend on its batch.
     check_votes(votes, num_iterations, mask)
     width = votes.shape[-1]
     if query.dim() != votes.dim() - 1 or query.shape[:-2] != votes.shape[:-3]:
@@ -88,7 +99,13 @@ def guided_routing(
     scorer = GuidedScorer(query_weight, vote_weight, capsule_weight, score_weight)
     guided_votes = project_votes(votes.transpose(-2, -3).contiguous(), vote_weight, mask)
     return route_guided_votes(
-        guided_votes, query, scorer, num_iterations=num_iterations, mask=mask, return_weights=return_weights
+        guided_votes,
+        query,
+        scorer,
+        num_iterations=num_iterations,
+        score=score,
+        mask=mask,
+        return_weights=return_weights,
     )
 
 
@@ -114,6 +131,7 @@ def route_guided_votes(
     scorer: GuidedScorer | None,
     *,
     num_iterations: int,
+    score: GuidedScore = "printed",
     mask: torch.Tensor | None = None,
     return_weights: bool = True,
 ) -> RoutingOutput:
@@ -123,9 +141,12 @@ def route_guided_votes(
         guided_votes: V and W_v V, each [..., M, N, D].
         query: z [..., T, d].
         scorer: may be `None` for a single iteration, which does not compute scores.
+        score: "printed" or "released".
     """
     votes = guided_votes.votes
     check_num_iterations(num_iterations)
+    if score not in SCORES:
+        raise ValueError(f"`score` must be one of {', '.join(SCORES)}, got {score!r}")
     if scorer is None and num_iterations > 1:
         raise ValueError(f"`scorer` must be given for `num_iterations` {num_iterations}, got None")
     dtype = iteration_dtype(votes)
@@ -135,6 +156,7 @@ def route_guided_votes(
             query.to(dtype),
             None if scorer is None else GuidedScorer(*(weight.to(dtype) for weight in scorer)),
             num_iterations,
+            score,
             mask,
         )
     if not return_weights:
@@ -150,6 +172,7 @@ def _route_guided(
     query: torch.Tensor,
     scorer: GuidedScorer | None,
     num_iterations: int,
+    score: GuidedScore,
     mask: torch.Tensor | None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Compute the equations of `guided_routing`, with M before T in all tensors.
@@ -169,6 +192,8 @@ def _route_guided(
         for _ in range(num_iterations - 1):
             guide = projected_query + linear(capsules, scorer.capsule_weight)  # [..., M, T, D]
             scores = additive_scores(guide, projected, scorer.score_weight)  # [..., M, T, N]
+            if score == "released":
+                scores = scores.tanh() / math.sqrt(votes.shape[-1])
             logits = scores if logits is None else logits + scores
             assignment = logits.softmax(dim=-3)
             if mask is not None:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from capsule_mt.coverage.results import Coverage, TargetWord, Word
+from lab.area_under_curve import area_under_curve
 from lab.published import LEFT_OUT, MADE_UP, measured, read_annotations, read_halomi, table, units_of
 
 
@@ -66,3 +67,11 @@ def test_annotations(tmp_path):
     measured = coverage(annotation.source.rstrip("."), "Bitte raus", [0.9, 0.9, 0.4, 0.2, 0.9], [0.9, 0.9])
     assert units_of(annotation, LEFT_OUT, measured) == [(0.8, True, True)]
     assert units_of(annotation, MADE_UP, measured) == []
+
+
+def test_area_under_curve_by_hand() -> None:
+    # of the four pairs (labelled, not labelled) three have the labelled one on top
+    assert area_under_curve([1, 2, 3, 4], [False, True, False, True])["auc"] == 0.75
+    assert area_under_curve([0, 2, 2, 3], [False, True, False, True])["auc"] == (1 + 0.5 + 1 + 1) / 4
+    perfect = area_under_curve([0.0, 1.0, 2.0, 3.0], [False, False, True, True])
+    assert perfect == {"auc": 1, "low": 1, "high": 1, "positives": 2, "negatives": 2}

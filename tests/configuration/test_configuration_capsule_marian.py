@@ -36,6 +36,7 @@ SWITCHED_ON = {
     "guided_num_redundant_capsules": 0,
     "guided_capsule_dim": 64,
     "guided_num_iterations": 2,
+    "guided_score": "released",
     "guided_ffn_dim": 128,
     "guided_bow_weight": 0.5,
     "guided_bca_weight": 2.0,

@@ -17,6 +17,7 @@ from hf_capsule_mt.decoding.fast import takes_fast
 from hf_capsule_mt.modeling.layer_aggregation import DynamicCombination, LayerAggregation
 from hf_capsule_mt.routing import dynamic_routing
 from tests.decoding.models import END, NAMES, PAD, SOURCES, SPECIAL, VOCABULARY, batch, build, strictly
+from tests.mixes import GUIDED
 
 SEARCHES = {
     "greedy": {},
@@ -243,6 +244,11 @@ def test_settings_without_a_fast_form():
         UnsupportedModelError, match="`guided_routing` 'classifier' is not supported by the engine, only none, guided"
     ):
         strictly(model)
+    released = CapsuleMarianMTModel.from_marian(build("plain"), **GUIDED | {"guided_score": "released"})
+    with pytest.raises(
+        UnsupportedModelError, match="`guided_score` 'released' is not supported by the engine, only printed"
+    ):
+        strictly(released)
     wrapped = torch.nn.Sequential(model)  # as peft wraps one
     wrapped.config = model.config
     with pytest.raises(UnsupportedModelError, match="got a Sequential: merge_and_unload"):

@@ -6,6 +6,7 @@ from torch import nn
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
 from hf_capsule_mt.modeling.past_future_guidance import build_guidance
+from hf_capsule_mt.routing import guided_routing
 from tests.mixes import GUIDED
 from tests.modeling import test_capsule_rnmt
 from tests.modeling.model_checks import EOS, PAD, TOLERANCE, randomize
@@ -87,6 +88,25 @@ def test_redundant_capsules_compete_but_are_not_read():  # property 42
     gradients = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
     assert (gradients[4:] == 0).all()
     assert (gradients[:4] > 0).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("score", ["printed", "released"])
+def test_guided_routing_uses_the_configured_score(score):
+    config = CapsuleMarianConfig(**SIZES, **SPECIAL, **GUIDED | {"guided_score": score})
+    guidance = randomize(build_guidance(config, 16), std=0.5).double()
+    state, source = (torch.randn(1, length, 16, dtype=torch.float64) for length in (3, 5))
+    routed = guided_routing(
+        guidance.votes(source).unflatten(-1, (7, 6)),
+        state,
+        query_weight=guidance.query_projection.weight,
+        vote_weight=guidance.vote_projection.weight,
+        capsule_weight=guidance.capsule_projection.weight,
+        score_weight=guidance.score.weight[0],
+        num_iterations=3,
+        score=score,
+    )
+    torch.testing.assert_close(guidance(state, source, None).capsules, routed.capsules[..., :4, :])
 
 
 @torch.no_grad()

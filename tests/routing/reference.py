@@ -91,7 +91,9 @@ def em_routing(
     return capsules, history
 
 
-def guided_routing(votes, query, query_weight, vote_weight, capsule_weight, score_weight, num_iterations, mask=None):
+def guided_routing(
+    votes, query, query_weight, vote_weight, capsule_weight, score_weight, num_iterations, mask=None, score="printed"
+):
     """One query; W_b is applied to the concatenation [z; v; Omega], as the paper writes it."""
     num_inputs, num_outputs, width = len(votes), len(votes[0]), len(votes[0][0])
     indices = [n for n in range(num_inputs) if mask is None or mask[n]]
@@ -109,7 +111,8 @@ def guided_routing(votes, query, query_weight, vote_weight, capsule_weight, scor
             for m in range(num_outputs):
                 joint = query + votes[n][m] + capsules[m]
                 hidden = [math.tanh(sum(w * x for w, x in zip(row, joint, strict=True))) for row in joint_weight]
-                logits[n][m] += sum(w * h for w, h in zip(score_weight, hidden, strict=True))
+                agreement = sum(w * h for w, h in zip(score_weight, hidden, strict=True))
+                logits[n][m] += math.tanh(agreement) / math.sqrt(width) if score == "released" else agreement
     return capsules, history
 
 

@@ -30,10 +30,11 @@ def make_inputs(num_inputs=5, num_outputs=4, num_queries=2, batch=(), dtype=torc
 
 @pytest.mark.parametrize("num_iterations", [1, 2, 4])
 @pytest.mark.parametrize("masked", [False, True])
-def test_equals_plain_loops(num_iterations, masked):
+@pytest.mark.parametrize("score", ["printed", "released"])
+def test_equals_plain_loops(num_iterations, masked, score):
     arguments, weights = make_inputs()
     mask = torch.tensor([True, False, True, True, False]) if masked else None
-    output = guided_routing(**arguments, **weights, num_iterations=num_iterations, mask=mask)
+    output = guided_routing(**arguments, **weights, num_iterations=num_iterations, score=score, mask=mask)
     lists = {name: weight.tolist() for name, weight in weights.items()}
     for index, query in enumerate(arguments["query"].tolist()):
         capsules, history = reference.guided_routing(
@@ -41,6 +42,7 @@ def test_equals_plain_loops(num_iterations, masked):
             query,
             **lists,
             num_iterations=num_iterations,
+            score=score,
             mask=None if mask is None else mask.tolist(),
         )
         torch.testing.assert_close(
@@ -79,16 +81,23 @@ def test_the_query_changes_the_assignments():  # property 40
         torch.testing.assert_close(iteration, torch.full_like(iteration, 0.25))
 
 
-def test_gradient():
+@pytest.mark.parametrize("score", ["printed", "released"])
+def test_gradient(score):
     arguments, weights = make_inputs(num_inputs=3, num_outputs=2)
     mask = torch.tensor([True, False, True])
     tensors = [value.requires_grad_() for value in (*arguments.values(), *weights.values())]
 
     def run(votes, query, *matrices):
         scorer = dict(zip(weights, matrices, strict=True))
-        return guided_routing(votes, query, **scorer, num_iterations=3, mask=mask).capsules
+        return guided_routing(votes, query, **scorer, num_iterations=3, score=score, mask=mask).capsules
 
     assert torch.autograd.gradcheck(run, tensors)
+
+
+def test_an_unknown_score_is_refused():
+    arguments, weights = make_inputs()
+    with pytest.raises(ValueError, match="`score` must be one of printed, released, got 'tanh'"):
+        guided_routing(**arguments, **weights, num_iterations=2, score="tanh")
 
 
 def test_mismatched_shapes_are_refused():

@@ -50,6 +50,7 @@ HEAVY = {
     "data": {"capsule_mt.files"},
     "evaluation": {"capsule_mt.coverage.calibration", "capsule_mt.files"},
     "modeling": {"routing", "configuration"},
+    "adapters": {"configuration", "modeling"},
     "loading": {
         "data.separate_tokenizer",
         "modeling",
@@ -69,7 +70,7 @@ HEAVY = {
         *(f"capsule_mt.{room}" for room in ("catalog", "conversions", "engine", "models", "text")),
     },
     "quickstart": {"decoding", "training", "evaluation", "capsule_mt.coverage.problems"},
-    "__init__": {"configuration", "modeling", "decoding", "capsule_mt.__init__", "capsule_mt.commands"},
+    "__init__": {"adapters", "configuration", "modeling", "decoding", "capsule_mt.__init__", "capsule_mt.commands"},
     "extras": set(),
 }
 

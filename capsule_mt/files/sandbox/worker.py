@@ -29,7 +29,7 @@ Process: TypeAlias = "subprocess.Popen[bytes] | Forked"
 SandboxType = TypeVar("SandboxType", bound="Sandbox")
 
 
-class StoppedError(Exception):
+class ReadingStoppedError(Exception):
     """The process was stopped because nobody waits for its answer."""
 
 
@@ -72,7 +72,7 @@ class Sandbox:
             self._end(self._process)
 
     def stop(self) -> None:
-        """Kill the process, whatever it is doing, and raise `StoppedError` for each file until `resume`."""
+        """Kill the process, whatever it is doing, and raise `ReadingStoppedError` for each file until `resume`."""
         self._is_stopped = True
         process = self._process
         if process is not None:
@@ -165,5 +165,5 @@ def folders_of(libraries: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(map(str, roots)))
 
 
-def _stopped(name: str) -> StoppedError:
-    return StoppedError(f"{name}: not read, its client has gone")
+def _stopped(name: str) -> ReadingStoppedError:
+    return ReadingStoppedError(f"{name}: not read, its client has gone")

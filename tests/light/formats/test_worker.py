@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from capsule_mt.files.sandbox.worker import StoppedError
+from capsule_mt.files.sandbox.worker import ReadingStoppedError
 from capsule_mt.formats.reading import PLAIN, Source, parse
 from capsule_mt.formats.registry import format_of
 from capsule_mt.formats.units import FormatError, Translated
@@ -154,9 +154,9 @@ def test_a_process_that_ends_is_replaced(worker):
 def test_a_process_is_stopped_when_nobody_waits(worker):
     assert works(worker)
     while_reading(worker, worker.stop)
-    with pytest.raises(StoppedError):
+    with pytest.raises(ReadingStoppedError):
         worker.read(SLOW, 100)
-    with pytest.raises(StoppedError):
+    with pytest.raises(ReadingStoppedError):
         worker.read(GOOD, 100)
     worker.resume()
     assert works(worker)
@@ -170,7 +170,7 @@ def test_a_stop_while_the_process_starts_is_not_lost(worker, monkeypatch):
 
     start = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", start_and_stop)
-    with pytest.raises(StoppedError):
+    with pytest.raises(ReadingStoppedError):
         worker.read(SLOW, 100)
 
 

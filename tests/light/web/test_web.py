@@ -40,6 +40,7 @@ from capsule_mt.web.build import (
     main,
     types,
 )
+from capsule_mt.web.bundle import bundled, esbuild
 from capsule_mt.web.language import (
     ACCENTS,
     ENTITY_NAMES,
@@ -47,12 +48,6 @@ from capsule_mt.web.language import (
     sentence_rules,
     typography_of,
     words_of_checks,
-)
-from capsule_mt.web.minify import (
-    minified,
-    page_scripts,
-    with_values_for_constants,
-    with_variables_for_fields,
 )
 from capsule_mt.web.model_file import shortlist_tensors, with_tensors
 from tests.fixtures.browser import click_word, open_page, readable, texts_of, violations
@@ -189,6 +184,12 @@ def test_each_source_file_is_linked_in_order():
     assert sorted(LINK_ORDER) == sorted({path.stem for path in (*SOURCES.glob("*.c"), *FOLDER.glob("native/*.c"))})
 
 
+@pytest.fixture(scope="module")
+def bundler():
+    """The path of esbuild."""
+    return esbuild() or pytest.skip("no esbuild here: `npm ci --prefix web` installs it")
+
+
 @pytest.fixture(scope="module", params=["package", "page"])
 def run_beside_modules(request, tmp_path_factory):
     """Run a script of this folder beside the modules of the package, or of the page, on a JSON value."""
@@ -198,7 +199,8 @@ def run_beside_modules(request, tmp_path_factory):
     scripts = {name: Path(__file__).with_name(f"{name}.mjs").read_text(encoding="utf-8") for name in names}
     scripts |= site.sources()
     if request.param == "page":
-        scripts = page_scripts(scripts, ["index", "worker", *names])
+        bundler = request.getfixturevalue("bundler")
+        scripts = {name: bundled(scripts, bundler, [name])[name] for name in names}
     for name, script in scripts.items():
         (folder / f"{name}.js").write_text(script, encoding="utf-8")
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
@@ -325,7 +327,7 @@ def package(tmp_path_factory):
     """The npm package, built."""
     pytest.importorskip("ziglang", reason="ziglang compiles the engine")
     folder = tmp_path_factory.mktemp("web") / "package"
-    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__", *MODULES, INTERFACE))
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("node_modules", *MODULES, INTERFACE))
     build(folder)
     (folder / INTERFACE).write_text(interface(), encoding="utf-8")
     (folder / TYPES_FILE).write_text(types(), encoding="utf-8")
@@ -745,119 +747,30 @@ def test_an_interface_of_other_sources_is_not_current(tmp_path):
     assert not is_current(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("script", "short"),
-    [
-        ("const text = 'text'; // a comment\nuse(text);", "let E='text';e(E);\n"),
-        ("const { text, length: size = 1 } = item;", "let{text:E,length:S=1}=e;\n"),
-        ("return { text, [text]: text.text, ...text };", "return{text:e,[e]:e.text,...e};\n"),
-        (
-            "class Word { static async text(text) {} text() { return { async text(text) {} }; } }",
-            "class E{static async text(e){}text(){return{async text(e){}}}}\n",
-        ),
-        (
-            "class Word { text = text; static of(text) { return this.#text; } #text; }",
-            "class E{text=e;static of(e){return this.#e}#e}\n",
-        ),
-        (
-            """const text = /[/"]x/g.test(`${text} ${{ text }.text} text`) / 2; /* text */""",
-            """let E=/[/"]x/g.test(`${E} ${{text:E}.text} text`)/2;\n""",
-        ),
-        ("const f = (one) => { const two = g(); return two; };", "let E=e=>{let t=n();return t};\n"),
-        (
-            "function f(one) { one.map((two) => two); return (six) => { if (six) { const four = one; g(four); } }; }",
-            "function E(e){e.map(e=>e);return t=>{if(t){let t=e;n(t)}}}\n",
-        ),
-        ("throw new Error(`${new Map()}`, new RegExp(x));", "throw Error(`${new Map()}`,RegExp(e));\n"),
-        ("const same = (word) => word;\nconst other = (text) => same([text,]);", "let E=e=>e,S=e=>E([e]);\n"),
-        (
-            "if (f) { const g = 1; let h = 2; let i = 3; } const j = `${f}`; const { k } = [() => { let h; let i; }];",
-            "if(e){let e=1,t=2,n=3}let E=`${e}`,{k:S}=[()=>{let e,t}];\n",
-        ),
-        (
-            "function f(one) { one.map((g) => g); one.map((two) => one.map((g) => [one, two])); const six = one; }",
-            "function E(e){e.map(e=>e);e.map(t=>e.map(n=>[e,t]));let t=e}\n",
-        ),
-        (
-            "class Word { #one() { return this.#two; } #two; } class Text { #three() { return this.#one; } #one; }",
-            "class E{#e(){return this.#t}#t}class S{#e(){return this.#t}#t}\n",
-        ),
-        (
-            'const words = { "one": 1, "a-b": 2 };\nfunction first() { return words; }\nfirst();',
-            'let E={one:1,"a-b":2};function S(){return E}S();\n',
-        ),
-    ],
-)
-def test_short_names(script, short):
-    assert minified(script) == short
+def test_a_bundle_that_fails(bundler):
+    with pytest.raises(OSError, match=r'esbuild failed: [^`]*Could not resolve "./other.js"'):
+        bundled({"index": 'export { name } from "./other.js";', "worker": ""}, bundler)
 
 
-def test_a_field_becomes_a_variable_unless_its_object_is_read_as_a_whole():
-    fields = 'const FORMS = {"ONE": "a", "TWO": [1]};\n'
-    read = "use(`${FORMS.ONE}`, other.FORMS.ONE, ...FORMS.TWO);\n"
-    variables = 'const FORMS_ONE = "a";\nconst FORMS_TWO = [1];\nuse(`${FORMS_ONE}`, other.FORMS.ONE, ...FORMS_TWO);\n'
-    assert with_variables_for_fields(fields + read) == variables
-    for use in ("use(FORMS);", "use(FORMS[key]);", "use(FORMS.keys);", "use({ ...FORMS });"):
-        assert with_variables_for_fields(fields + read + use) == fields + read + use
-
-
-def test_values_replace_constants_that_are_rarely_used():
-    script = 'const ONE = 1;\nconst TWO = "a\\n";\nuse(ONE, other.ONE, `${ONE}${TWO}`);\n'
-    assert with_values_for_constants(script) == 'use(1, other.ONE, `${1}${"a\\n"}`);\n'
-    for frequent in ("ONE + ONE + ONE", "TWO + TWO"):
-        name = frequent[:3]
-        values = with_values_for_constants(f'const ONE = 100;\nconst TWO = "a";\nuse({frequent});\n')
-        assert f"const {name} = " in values
-        assert f"use({frequent})" in values
-    long_string = f'const ONE = "{"a" * 50}";\nuse(ONE);\n'
-    assert with_values_for_constants(long_string) == long_string
-
-
-def test_fields_that_nothing_else_names_are_short():
-    script = (
-        "const { isOne, isTwo } = word; use({ isOne, isThree: isTwo }, word.isOne, word.isFour, 'isTwo', a_b.aB);\n"
-    )
-    short = "let{$e:E,isTwo:S}=e;e({$e:E,isThree:S},t.$e,t.isFour,'isTwo',n.aB);\n"
-    assert minified(script, public=["isThree"]) == short
-    methods = "class Word { isOne() { return this.isTwo; } isTwo = 1; get isThree() {} }"
-    assert minified(methods, public=()) == "class E{$t(){return this.$e}$e=1;get $n(){}}\n"
-    assert "isOne" in minified(script)
-
-
-def test_a_statement_declares_one_name():
-    with pytest.raises(ValueError, match="a statement declares more than one name, before '1': write one for each"):
-        minified("const one = 1, two = 2;")
-
-
-def test_the_entries_of_a_page_have_short_names():
-    modules = {
-        "capsule": "export const first = 1;\nexport function second() { return first; }\n",
-        "index": 'import { second } from "./capsule.js";\nexport { first } from "./capsule.js";\n'
-        "export function third(text) {\n  return second(text); // a comment\n}\n",
-        "worker": 'import { first } from "./capsule.js";\nlet last = first;\nlast += 1;\n',
-    }
-    scripts = page_scripts(modules)
-    assert scripts["index"] == (
-        'import{second as E}from"./capsule.js";function S(e){return E(e)}\nexport{S as third};\n'
-        'export{first}from"./capsule.js";\n'
-    )
-    assert scripts["worker"] == 'import{first as E}from"./capsule.js";let S=E;S+=1;\n'
-    node = 'import { readFileSync } from "node:fs";\nreadFileSync(0); // a comment\n'
-    assert page_scripts(modules | {"index": node})["index"] == node
-
-
-def test_a_name_of_two_modules():
-    modules = {"one": "const name = 1;\n", "other": "function name() {}\n", "index": "", "worker": ""}
-    with pytest.raises(ValueError, match="more than one module of the package defines name"):
-        page_scripts(modules)
+@pytest.mark.parametrize("program", [None, "esbuild"])
+def test_the_scripts_of_a_page(program, monkeypatch, tmp_path, capsys):
+    """Without esbuild, they are the modules."""
+    monkeypatch.setattr(site, "esbuild", lambda: program)
+    monkeypatch.setattr(site, "bundled", lambda modules, program: {"index": program})
+    monkeypatch.setattr(site, "is_current", lambda folder: True)
+    monkeypatch.setattr(site, "MODULES", ())
+    site.write_site(tmp_path, [])
+    scripts = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "capsule").iterdir()}
+    assert scripts == ({"index": program} if program else site.sources())
+    assert ("npm ci --prefix" in capsys.readouterr().err) == (program is None)
 
 
 @pytest.mark.slow
-def test_a_small_download(package):
-    scripts = [script.encode() for script in page_scripts(site.sources()).values()]
+def test_a_small_download(package, bundler):
+    scripts = [script.encode() for script in bundled(site.sources(), bundler).values()]
     for module in MODULES:  # a page loads one
         files = (*scripts, (package / module).read_bytes())
-        assert sum(map(len, map(gzip.compress, files))) < (72_200 if "threads" in module else 71_000)
+        assert sum(map(len, map(gzip.compress, files))) < (74_800 if "threads" in module else 73_600)
 
 
 @pytest.mark.slow

@@ -1,0 +1,96 @@
+"""The configuration of an adapter: what `CapsuleMarianConfig` says of layer aggregation, for any model."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from peft import PeftConfig
+
+from hf_capsule_mt.adapters.registration import capsule_peft_type
+from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+
+SHORT_NAMES = {"em": "em_routing", "dynamic": "dynamic_routing"}
+# methods whose first weights are (0 ... 0, 1)
+STARTS_AT_TOP = ("dense", "mudd")
+CHOICES = {
+    "side": (None, "both", "encoder", "decoder"),
+    "placement": (None, "adds", "replaces"),
+    "where": ("top", "every"),
+}
+
+
+@dataclass
+class CapsuleConfig(PeftConfig):
+    """Combine the outputs of all layers of a stack into its result.
+
+    Args:
+        method: "linear", "dynamic_combination", "dynamic_routing" (or "dynamic"), "em_routing" (or "em"), "dense",
+            "depth_attention", "mudd" or "grn", as in `CapsuleMarianConfig.layer_aggregation`.
+        side: the stacks that aggregate: "encoder", "decoder" or "both". `None` is the encoder, and the decoder of a
+            model without an encoder.
+        placement: "adds" the aggregation to the top layer's output, with a gain that starts at zero, or "replaces"
+            that output. `None` replaces where the method starts at the top layer anyway ("dense", "mudd"), and adds
+            elsewhere: training starts exactly at the old function.
+        where: "top" of the stack, before the norm that follows its layers if it has one; or before "every" layer, too,
+            which then reads a weighted sum of all below ("dense" and "depth_attention", which must replace).
+        num_capsules: output capsules, a divisor of the model's width; `None` is the width.
+        num_iterations: routing iterations.
+        capsule_input, vote_input: what a capsule and its votes read: its "own" layer or capsule, or "all", which gives
+            the papers' parameter counts: with EM routing 906 million beside NLLB's 600 million.
+        normalize_total_input, input_activation, dropout, init_std: as `layer_aggregation_normalize_total_input`,
+            `em_input_activation`, `dropout` and `init_std` of `CapsuleMarianConfig`.
+    """
+
+    method: str = "em_routing"
+    side: Literal["both", "encoder", "decoder"] | None = None
+    placement: Literal["adds", "replaces"] | None = None
+    where: Literal["top", "every"] = "top"
+    num_capsules: int | None = None
+    num_iterations: int = 3
+    capsule_input: Literal["all", "own"] = "own"
+    vote_input: Literal["all", "own"] = "own"
+    normalize_total_input: bool = True
+    input_activation: Literal["vector", "scalar", "none"] = "vector"
+    dropout: float = 0.1
+    init_std: float = 0.02
+    # the names of the stacks in the model, which the tuner sets
+    target_modules: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.peft_type = capsule_peft_type()
+        self.method = SHORT_NAMES.get(self.method, self.method)
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"`{name}` of CapsuleConfig must be one of {choices}, got {getattr(self, name)!r}")
+        if self.method == "none":
+            raise ValueError('`method` of CapsuleConfig is "none", which aggregates nothing')
+        self.placement = self.placement or ("replaces" if self.replaces_by_default else "adds")
+        if self.where == "every" and self.placement == "adds":
+            raise ValueError('`where` "every" makes each layer\'s input: `placement` must be "replaces", got "adds"')
+        self.aggregation_settings(self.num_capsules or 1)  # refuses what the models refuse
+
+    @property
+    def replaces_by_default(self) -> bool:
+        return self.method in STARTS_AT_TOP or self.where == "every"
+
+    def side_of(self, is_encoder_decoder: bool) -> str:
+        return self.side or ("encoder" if is_encoder_decoder else "decoder")
+
+    def aggregation_settings(self, width: int) -> CapsuleMarianConfig:
+        """Return what the aggregation classes read, for a stack of this width."""
+        return CapsuleMarianConfig(
+            d_model=width,
+            encoder_attention_heads=1,
+            decoder_attention_heads=1,
+            dropout=self.dropout,
+            init_std=self.init_std,
+            layer_aggregation=self.method,  # type: ignore[arg-type] # checked there
+            layer_aggregation_residual=self.placement == "adds",
+            depth_connections=self.where == "every",
+            layer_aggregation_num_capsules=self.num_capsules,
+            layer_aggregation_num_iterations=self.num_iterations,
+            layer_aggregation_capsule_input=self.capsule_input,
+            layer_aggregation_vote_input=self.vote_input,
+            layer_aggregation_normalize_total_input=self.normalize_total_input,
+            em_input_activation=self.input_activation,
+        )

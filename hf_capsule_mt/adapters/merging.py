@@ -1,0 +1,49 @@
+"""Merge an adapter into a model of its own, where there is one: Marian's becomes a `CapsuleMarianMTModel`.
+
+A sum of layers cannot be folded into the weights of an unchanged stack. In H = sum_l a_l h_l = sum_l A_l f_l(h_{l-1})
+with A_l = a_l + ... + a_L, the parts of the stream have different factors, and every later layer must still read the
+stream without them.
+"""
+
+from typing import Any
+
+from torch import nn
+from transformers import MarianMTModel
+
+from hf_capsule_mt.modeling import CapsuleMarianMTModel
+
+
+def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], attribute: str) -> nn.Module:
+    """Return a model without PEFT that computes the same.
+
+    Raise a `ValueError` for all but one adapter on a `MarianMTModel`.
+    """
+    if not isinstance(model, MarianMTModel) or len(adapter_names) != 1:
+        raise ValueError(
+            "only one adapter on a MarianMTModel can be merged (it becomes a CapsuleMarianMTModel), got "
+            f"{', '.join(adapter_names)} on a {type(model).__name__}: a sum of layers has no place in a stack's "
+            "weights. Save the adapter, and load it beside the model"
+        )
+    (name,) = adapter_names
+    config = configs[name]
+    settings = {
+        field: value
+        for field, value in config.aggregation_settings(model.config.d_model).to_dict().items()
+        if field.startswith(("layer_aggregation", "em_", "depth_"))
+    }
+    settings["layer_aggregation_side"] = config.side_of(True)
+    plain: Any = MarianMTModel(model.config)
+    plain = plain.to(model.dtype)
+    state = model.state_dict()
+    plain.load_state_dict({key: value for key, value in state.items() if f".{attribute}." not in key})
+    plain.generation_config = model.generation_config
+    result = CapsuleMarianMTModel.from_marian(plain, **settings)
+    for stack_name in config.target_modules:
+        adapter: Any = model.get_submodule(f"{stack_name}.{attribute}.capsule_layers.{name}")
+        aggregations = list(adapter)
+        stack: Any = result.get_submodule(stack_name)
+        stack.layer_aggregation.load_state_dict(aggregations[-1].state_dict())
+        for number, aggregation in enumerate(aggregations[:-1], start=1):
+            stack.depth_connections[number].load_state_dict(aggregation.state_dict())
+    result.train(model.training)
+    return result.to(model.device)

@@ -1,0 +1,289 @@
+"""Layer aggregation beside the layers of stock models, as a PEFT method."""
+
+import copy
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from hf_capsule_mt import CapsuleMarianMTModel
+from tests.adapters.families import CONFIGS, WIDTH, batch, build
+
+peft = pytest.importorskip("peft", reason="peft is not installed")
+
+from hf_capsule_mt.adapters import CapsuleConfig, aggregate, routing_weights  # noqa: E402 - needs peft
+
+# peft calls it by its old name
+pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+
+METHODS = [
+    *("linear", "dynamic_combination", "dynamic_routing", "em", "dense", "depth_attention", "mudd", "grn"),
+]
+FORMS = [(method, "top") for method in METHODS] + [("dense", "every"), ("depth_attention", "every")]
+QUICK = {("marian", "em", "top"), ("t5", "dense", "every"), ("m2m_100", "mudd", "top"), ("llama", "grn", "top")}
+CASES = [
+    pytest.param(
+        *(family, method, where),
+        id=f"{family}-{method}-{where}",
+        marks=[] if (family, method, where) in QUICK else pytest.mark.slow,
+    )
+    for family in CONFIGS
+    for method, where in FORMS
+]
+
+
+def adapted(family, method, where="top", **settings):
+    model = aggregate(build(family), method=method, where=where, dropout=0.0, **settings)
+    return model.eval()
+
+
+def moved(model, size=0.2):
+    """The model with other adapter weights, so that all of them matter."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * size)
+    return model
+
+
+@torch.no_grad()
+def logits(model, inputs):
+    return model(**inputs).logits
+
+
+def words(model, inputs, **settings):
+    source = {key: inputs[key] for key in ("input_ids", "attention_mask")}
+    return model.generate(**source, max_new_tokens=8, do_sample=False, **settings)
+
+
+@pytest.mark.parametrize(("family", "method", "where"), CASES)
+def test_any_family_with_any_method(family, method, where, tmp_path):
+    base, inputs = build(family), batch(family)
+    expected = logits(base, inputs)
+    state = {name: value.clone() for name, value in base.state_dict().items()}
+    side = "both" if base.config.is_encoder_decoder else "decoder"
+    model = aggregate(base, method=method, where=where, side=side, dropout=0.0).eval()
+    # it starts at the old function; attention over depth starts at the mean where it makes the inputs, too
+    if (method, where) != ("depth_attention", "every"):
+        torch.testing.assert_close(logits(model, inputs), expected, rtol=0, atol=0)
+
+    moved(model)
+    model(**inputs).loss.backward()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert ".depth_adapter." in name
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().sum() > 0, name
+        else:
+            assert parameter.grad is None, name
+    changed = logits(model, inputs)
+    assert (changed - expected).abs().max() > 1e-3
+    for beams in (1, 3):
+        cached, uncached = (words(model, inputs, num_beams=beams, use_cache=use_cache) for use_cache in (True, False))
+        assert torch.equal(cached, uncached)
+
+    model.save_pretrained(tmp_path)
+    loaded = peft.PeftModel.from_pretrained(build(family), tmp_path).eval()
+    assert torch.equal(logits(loaded, inputs), changed)
+    with model.disable_adapter():
+        assert torch.equal(logits(model, inputs), expected)
+    plain = model.unload()
+    assert plain.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in plain.state_dict().items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in plain.modules())
+
+
+@pytest.mark.parametrize("family", ["marian", pytest.param("t5", marks=pytest.mark.slow)])
+def test_a_stock_trainer_saves_and_resumes_the_adapter_alone(family, tmp_path):
+    build(family).save_pretrained(tmp_path / "base")
+    inputs = batch(family)
+    data = [{key: value[row] for key, value in inputs.items()} for row in (0, 1, 2)] * 4
+
+    def train(steps, resume=None):
+        base = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "base")
+        arguments = Seq2SeqTrainingArguments(
+            tmp_path / "run",
+            per_device_train_batch_size=6,
+            max_steps=steps,
+            learning_rate=2e-2,
+            lr_scheduler_type="constant",
+            logging_steps=1,
+            save_steps=10,
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        trainer = Seq2SeqTrainer(aggregate(base, method="em"), arguments, train_dataset=data)
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    trainer = train(20)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert sum(losses[-4:]) < sum(losses[:4])
+    checkpoint = tmp_path / "run" / "checkpoint-10"
+    assert (checkpoint / "adapter_model.safetensors").exists()
+    assert not (checkpoint / "model.safetensors").exists()
+    resumed = train(20, str(checkpoint))
+    for (name, weight), (_, other) in zip(
+        trainer.model.named_parameters(), resumed.model.named_parameters(), strict=True
+    ):
+        assert torch.equal(weight, other), name
+
+
+@pytest.mark.parametrize("family", ["marian", "t5"])
+def test_is_loaded_by_name(family, tmp_path):
+    build(family).save_pretrained(tmp_path / "base")
+    base = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "base")
+    model, inputs = moved(aggregate(base, method="em", num_capsules=4)).eval(), batch(family)
+    model.save_pretrained(tmp_path / "adapter")
+    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["peft_type"] == "CAPSULE"
+    loaded = peft.AutoPeftModelForSeq2SeqLM.from_pretrained(tmp_path / "adapter").eval()
+    assert torch.equal(logits(loaded, inputs), logits(model, inputs))
+
+
+@pytest.mark.parametrize("capsules_first", [False, True])
+def test_lora_beside_it(capsules_first):
+    lora = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj"], r=2, init_lora_weights=False)
+    capsules = CapsuleConfig(task_type="SEQ_2_SEQ_LM", side="both")
+    inputs = batch("marian")
+    settings = {"capsules": capsules, "lora": lora} if capsules_first else {"lora": lora, "capsules": capsules}
+    model = build("marian")
+    for name, config in settings.items():
+        model = peft.get_peft_model(model, config, adapter_name=name)
+    model = moved(model).eval()
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    last = list(settings)[-1]
+    assert any(f".{last}." in name for name in trained)
+    assert sum(name.endswith("lora_A.lora.weight") for name, _ in model.named_parameters()) == 9
+    before = logits(model, inputs)
+    if not capsules_first:
+        model.base_model.model.merge_adapter()
+        torch.testing.assert_close(logits(model, inputs), before, rtol=1e-4, atol=1e-4)
+
+
+def test_two_adapters_take_turns():
+    model, inputs = moved(adapted("marian", "em")), batch("marian")
+    first = logits(model, inputs)
+    model.add_adapter("second", CapsuleConfig(task_type="SEQ_2_SEQ_LM", method="grn", dropout=0.0))
+    assert torch.equal(logits(model, inputs), first)
+    model.set_adapter("second")
+    moved(model).eval()
+    assert not torch.allclose(logits(model, inputs), first)
+    model.set_adapter("default")
+    assert torch.equal(logits(model, inputs), first)
+    model.delete_adapter("second")
+    assert list(model.peft_config) == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("method", "side", "where"),
+    [("em", "both", "top"), ("grn", "decoder", "top"), ("dense", "both", "every"), ("em", None, "top")],
+)
+def test_marian_is_merged_into_capsule_marian(method, side, where):
+    model, inputs = moved(adapted("marian", method, where, side=side)), batch("marian")
+    expected, translated = logits(model, inputs), words(model, inputs, num_beams=3)
+    merged = model.merge_and_unload()
+    assert type(merged) is CapsuleMarianMTModel
+    torch.testing.assert_close(logits(merged, inputs), expected)
+    assert torch.equal(words(merged, inputs, num_beams=3), translated)
+
+
+def test_another_family_is_not_merged():
+    with pytest.raises(ValueError, match=r"only one adapter on a MarianMTModel can be merged .*got default on a T5"):
+        adapted("t5", "dense").merge_and_unload()
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.parametrize(("method", "where"), [("em", "top"), ("dense", "every")])
+def test_gradient_checkpointing_has_the_same_gradients(method, where, use_reentrant):
+    gradients = []
+    for checkpoints in (False, True):
+        model = moved(adapted("marian", method, where))
+        if checkpoints:
+            model.enable_input_require_grads()
+            model.base_model.model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+        model.train()
+        for module in model.modules():
+            if isinstance(getattr(module, "dropout", None), float):
+                module.dropout = 0.0
+        model(**batch("marian")).loss.backward()
+        gradients.append([parameter.grad for parameter in model.parameters() if parameter.requires_grad])
+    for plain, checkpointed in zip(*gradients, strict=True):
+        torch.testing.assert_close(checkpointed, plain)
+
+
+def test_half_precision_keeps_the_adapter_in_single():
+    base, inputs = build("marian").to(torch.bfloat16), batch("marian")
+    expected = logits(base, inputs)
+    model = aggregate(base, method="em").eval()
+    assert torch.equal(logits(model, inputs), expected)
+    assert {parameter.dtype for parameter in model.parameters() if parameter.requires_grad} == {torch.float32}
+    assert logits(moved(model), inputs).dtype == torch.bfloat16
+
+
+def test_routing_weights_are_kept_while_asked_for():
+    model, inputs = moved(adapted("t5", "em", side="both", num_capsules=4)), batch("t5")
+    with routing_weights(model) as stacks:
+        logits(model, inputs)
+        shapes = {name.split(".")[-2]: stack.routing_weights[-1].shape for name, stack in stacks.items()}
+        assert shapes == {"encoder": (3, 9, 3, 4), "decoder": (3, 7, 3, 4)}
+        weights = next(iter(stacks.values())).routing_weights[-1]
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, 9, 3))
+    assert all(stack.routing_weights is None for stack in stacks.values())
+
+
+@pytest.mark.parametrize("family", ["marian", "t5"])
+def test_hidden_states_end_with_the_aggregation(family):
+    output = moved(adapted(family, "em"))(**batch(family), output_hidden_states=True)
+    assert torch.equal(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
+
+
+@pytest.mark.parametrize("family", ["marian", "llama"])
+def test_compiles_to_one_graph(family):
+    model, inputs = moved(adapted(family, "em")), batch(family)
+    compiled = torch.compile(model.base_model.model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(logits(compiled, inputs), logits(model, inputs))
+
+
+def test_a_copy_is_independent():
+    model, inputs = moved(adapted("marian", "em")), batch("marian")
+    expected = logits(model, inputs)
+    duplicate = copy.deepcopy(model)
+    moved(model)
+    assert torch.equal(logits(duplicate, inputs), expected)
+
+
+def test_layer_drop_is_off(caplog):
+    model = aggregate(build("m2m_100"), method="em", side="both").train()
+    model(**batch("m2m_100"))
+    assert model.get_base_model().model.encoder.layerdrop == 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "nope"}, "nope"),
+        ({"method": "none"}, "aggregates nothing"),
+        ({"side": "top"}, r"`side` of CapsuleConfig must be one of .* got 'top'"),
+        ({"placement": "residual"}, r"`placement` of CapsuleConfig must be one of .* got 'residual'"),
+        ({"method": "dense", "where": "every", "placement": "adds"}, 'must be "replaces", got "adds"'),
+        ({"where": "every"}, "`depth_connections` True needs"),
+        ({"num_iterations": 0}, "`layer_aggregation_num_iterations`"),
+    ],
+)
+def test_refuses(settings, message):
+    with pytest.raises(ValueError, match=message):
+        CapsuleConfig(**settings)
+
+
+def test_refuses_models_that_do_not_fit():
+    with pytest.raises(ValueError, match=rf"7.*{WIDTH}|{WIDTH}.*7"):
+        aggregate(build("t5"), num_capsules=7)
+    with pytest.raises(ValueError, match='`side` is "encoder", but LlamaForCausalLM has only decoder'):
+        aggregate(build("llama"), side="encoder")
+    model = MarianMTModel(CONFIGS["marian"]())
+    model.model.encoder.layers = torch.nn.ModuleList()
+    with pytest.raises(ValueError, match="must have one list of layers named"):
+        aggregate(model)
