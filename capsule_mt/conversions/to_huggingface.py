@@ -25,7 +25,7 @@ NO_DROPOUT = dict.fromkeys(
     ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"), 0.0
 )
 # with which transformers asks for code instead of reading both languages by the source's vocabulary
-TWO_VOCABULARIES = {
+TWO_VOCABULARIES: dict[str, Any] = {
     "auto_map": {"AutoTokenizer": ["separate_tokenizer.SeparateVocabulariesTokenizer", None]},
 }
 # writes weights to a folder; `Parts` are those of the model's program

@@ -178,6 +178,22 @@ def test_the_model_that_training_started_from(tmp_path, init_from, base_model, s
     assert "/home" not in str(card)
 
 
+@pytest.mark.parametrize(
+    ("data", "card", "license"),
+    [
+        ({"embedded": 20000}, "---\nlicense: mpl-2.0\n---\n", "mpl-2.0"),
+        ({"text": ["a", "b"]}, "---\nlicense: mpl-2.0\n---\n", "other"),
+        ({"embedded": 20000}, "---\nlicense: [\n---\n", "other"),
+        ({"embedded": 20000}, "A README of another kind.\n", "other"),
+    ],
+)
+def test_a_tuned_model_has_the_licence_of_the_card_that_it_started_from(tmp_path, data, card, license):
+    (tmp_path / "student").mkdir()
+    (tmp_path / "student" / "README.md").write_text(card)
+    result = training_result(init_from=str(tmp_path / "student"), data={"train": data})
+    assert card_of([stamped(tmp_path, result)]).data.license == license
+
+
 def test_commands_are_published_without_local_paths(tmp_path):
     training = training_result() | {
         "command": "python /home/me/scripts/train.py my.yaml --output_dir=/data/me/out --data_dir ~/corpora 'a b'"
