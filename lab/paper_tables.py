@@ -67,7 +67,7 @@ def read_runs(path: Path) -> dict[str, Run]:
     }
     for method in ("linear", "dynamic_routing", "em_routing"):
         for placement in ("replaces", "adds"):
-            model = {"layer_aggregation_residual": placement == "adds"}
+            model = {"layer_aggregation_placement": placement}
             arms[f"{method}_{placement}"] = Run(method, model, init_from="plain")
     further = runs["plain_further"].training
     return runs | {

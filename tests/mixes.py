@@ -19,7 +19,7 @@ NO_LOSSES: Mix = {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0}
 MARIAN: dict[str, Mix] = {
     "plain": {},
     "linear": {"layer_aggregation": "linear"},
-    "combination": {"layer_aggregation": "dynamic_combination", "layer_aggregation_residual": True},
+    "combination": {"layer_aggregation": "dynamic_combination", "layer_aggregation_placement": "adds"},
     "dynamic": {"layer_aggregation": "dynamic_routing", "layer_aggregation_num_iterations": 2},
     "dynamic_as_printed": {
         "layer_aggregation": "dynamic_routing",
@@ -35,12 +35,28 @@ MARIAN: dict[str, Mix] = {
         "layer_aggregation_vote_input": "own",
         "layer_aggregation_num_capsules": 4,
     },
+    "linear_from_top": {
+        "layer_aggregation": "linear",
+        "layer_aggregation_start": "top",
+        "layer_aggregation_update_scale": 0.1,
+    },
+    "combination_from_layers": {
+        "layer_aggregation": "dynamic_combination",
+        "layer_aggregation_start": "layers",
+        "layer_aggregation_update_scale": 0.25,
+    },
+    "em_from_top": {
+        "layer_aggregation": "em_routing",
+        "layer_aggregation_start": "top",
+        "layer_aggregation_update_scale": 0.1,
+        "layer_aggregation_vote_input": "own",
+    },
     "dense": {"layer_aggregation": "dense"},
     "dense_connections": {"layer_aggregation": "dense", "depth_connections": True},
     "depth_attention": {"layer_aggregation": "depth_attention", "layer_aggregation_side": "encoder"},
     "depth_connections": {
         "layer_aggregation": "depth_attention",
-        "layer_aggregation_residual": True,
+        "layer_aggregation_placement": "adds",
         "depth_connections": True,
     },
     "mudd": {"layer_aggregation": "mudd"},
@@ -58,7 +74,7 @@ MARIAN: dict[str, Mix] = {
     "heads": {"head_aggregation": "em_routing", "head_aggregation_sites": ["encoder_self", "decoder_self", "cross"]},
     "everything": {
         "layer_aggregation": "em_routing",
-        "layer_aggregation_residual": True,
+        "layer_aggregation_placement": "adds",
         "em_input_activation": "scalar",
         "head_aggregation": "em_routing",
         "head_aggregation_sites": ["encoder_self", "decoder_self", "cross"],

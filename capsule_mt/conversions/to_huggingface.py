@@ -25,7 +25,7 @@ NO_DROPOUT = dict.fromkeys(
     ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"), 0.0
 )
 # with which transformers asks for code instead of reading both languages by the source's vocabulary
-TWO_VOCABULARIES = {
+TWO_VOCABULARIES: dict[str, Any] = {
     "auto_map": {"AutoTokenizer": ["separate_tokenizer.SeparateVocabulariesTokenizer", None]},
 }
 # writes weights to a folder; `Parts` are those of the model's program
@@ -105,7 +105,7 @@ def _generation(checkpoint: MarianCheckpoint) -> dict[str, Any]:
 
 
 def _tokenizer_config(checkpoint: MarianCheckpoint, languages: tuple[str, str] | None) -> dict[str, Any]:
-    config = dict(checkpoint.tokenizer_config)
+    config: dict[str, Any] = dict(checkpoint.tokenizer_config)
     if config["tokenizer_class"] == "SeparateVocabulariesTokenizer":
         config |= TWO_VOCABULARIES
     return config if languages is None else config | dict(zip(("source_lang", "target_lang"), languages, strict=True))

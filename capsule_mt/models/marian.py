@@ -323,14 +323,24 @@ class _Marian:
 
     def _combine(self, writer: ModuleWriter, name: str, sources: list[int]) -> int:
         """Combine the outputs of layers (Dou et al. 2019, and successors)."""
-        has_residual, is_sum = self.settings.flag("layer_aggregation_residual", False), self._method in DEPTH_SUMS
+        adds, is_sum = self._adds(), self._method in DEPTH_SUMS
         combine = DEPTH_SUMS[self._method] if is_sum else LAYER_AGGREGATIONS[self._method]
         combined = combine(self, writer, name, writer.concatenate(*sources), len(sources))
-        if has_residual or not is_sum:
+        if adds or not is_sum:
             writer.normalise(combined, -1, f"{name}.layer_norm")
-        if has_residual:
+        if adds:
             writer.run("ADD", combined, addend=sources[-1])
         return combined
+
+    def _adds(self) -> bool:
+        """Return whether an aggregation is added to the top layer's output, and does not replace it."""
+        placement, old_name = "layer_aggregation_placement", "layer_aggregation_residual"
+        residual = self.settings.flag(old_name, False)
+        adds = self.settings.choice(placement, "adds" if residual else "replaces", ("replaces", "adds")) == "adds"
+        if self.settings[old_name] is not None and residual != adds:
+            other = f"`{placement}` {self.settings[placement]!r}"
+            raise CheckpointError(f"{self.settings.origin}: `{old_name}` {residual} contradicts {other}")
+        return adds
 
     def _sum_densely(self, writer: ModuleWriter, name: str, joined: int, count: int) -> int:
         return self._sum(writer, joined, count, offsets=self.parts.vector(f"{name}.weights", count))
@@ -364,23 +374,26 @@ class _Marian:
 
     def _combine_linearly(self, writer: ModuleWriter, name: str, joined: int, num_layers: int) -> int:
         inner, inputs = 4 * self.width, num_layers * self.width
-        first = self.parts.linear(f"{name}.fc1", inner, inputs)
-        return writer.linear(joined, self._composed(first, self.parts.linear(f"{name}.fc2", self.width, inner), name))
+        first = self._updated(self.parts.linear(f"{name}.fc1", inner, inputs))
+        second = self._updated(self.parts.linear(f"{name}.fc2", self.width, inner))
+        return writer.linear(joined, self._composed(first, second, name))
 
     def _combine_dynamically(self, writer: ModuleWriter, name: str, joined: int, num_layers: int) -> int:
-        inner = writer.apply(joined, f"{name}.fc1", outputs=4 * self.width, activation="relu")
-        gates = writer.apply(inner, f"{name}.fc2", outputs=num_layers * self.width)
+        width, inputs = 4 * self.width, num_layers * self.width
+        first = self._updated(self.parts.linear(f"{name}.fc1", width, inputs))
+        second = self._updated(self.parts.linear(f"{name}.fc2", inputs, width))
+        gates = writer.linear(writer.linear(joined, first, activation="relu"), second)
         return writer.run("WEIGHTED_SUM", writer.new(self.width), weights=gates, parts=joined, count=num_layers)
 
     def _route_layers(self, writer: ModuleWriter, name: str, joined: int, num_layers: int) -> int:
         """Route the layers as input capsules (Dou et al. 2019)."""
         settings, width = self.settings, self.width
         num_capsules = settings.divisor("layer_aggregation_num_capsules", "d_model", width)
-        inner = self._capsule_map(
-            f"{name}.input_capsules", "layer_aggregation_capsule_input", num_layers, width, width
+        inner = self._updated(
+            self._capsule_map(f"{name}.input_capsules", "layer_aggregation_capsule_input", num_layers, width, width)
         )
-        votes = self._capsule_map(
-            f"{name}.votes", "layer_aggregation_vote_input", num_layers, width, width, bias=False
+        votes = self._updated(
+            self._capsule_map(f"{name}.votes", "layer_aggregation_vote_input", num_layers, width, width, bias=False)
         )
         maps, activation = [self._composed(inner, votes, name)], "none"
         if settings["layer_aggregation"] == "em_routing":
@@ -388,13 +401,18 @@ class _Marian:
         if activation == "none":
             return self._route(writer, "layer_aggregation", name, writer.linear(joined, *maps), num_layers)
         outputs = num_capsules if activation == "vector" else 1
-        activate = self._capsule_map(
-            f"{name}.input_activation", "layer_aggregation_vote_input", num_layers, width, outputs
+        activate = self._updated(
+            self._capsule_map(f"{name}.input_activation", "layer_aggregation_vote_input", num_layers, width, outputs)
         )
         maps.append(_repeated(self._composed(inner, activate, name), num_capsules // outputs))
         mapped = writer.linear(joined, *maps)
         writer.run("ACTIVATE", mapped, column=num_layers * width, activation=ACTIVATIONS["sigmoid"])
         return self._route(writer, "layer_aggregation", name, mapped, num_layers, activations=num_layers * width)
+
+    def _updated(self, linear: Linear) -> Linear:
+        """Return a map of a layer aggregation, whose weights are stored divided by its update scale."""
+        scale = self.settings.real("layer_aggregation_update_scale", 1.0)
+        return linear if scale == 1.0 else _scaled(linear, scale, scale)
 
     def _capsule_map(
         self, name: str, field: str, num_capsules: int, inputs: int, outputs: int, *, bias: bool = True

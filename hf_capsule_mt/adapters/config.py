@@ -36,6 +36,8 @@ class CapsuleConfig(PeftConfig):
         num_iterations: routing iterations.
         capsule_input, vote_input: what a capsule and its votes read: its "own" layer or capsule, or "all", which gives
             the papers' parameter counts: with EM routing 906 million beside NLLB's 600 million.
+        start, update_scale: where its maps start and how fast they move, for an aggregation that replaces: as
+            `layer_aggregation_start` and `layer_aggregation_update_scale` of `CapsuleMarianConfig`.
         normalize_total_input, input_activation, dropout, init_std: as `layer_aggregation_normalize_total_input`,
             `em_input_activation`, `dropout` and `init_std` of `CapsuleMarianConfig`.
     """
@@ -48,6 +50,8 @@ class CapsuleConfig(PeftConfig):
     num_iterations: int = 3
     capsule_input: Literal["all", "own"] = "own"
     vote_input: Literal["all", "own"] = "own"
+    start: Literal["random", "layers", "top"] = "random"
+    update_scale: float = 1.0
     normalize_total_input: bool = True
     input_activation: Literal["vector", "scalar", "none"] = "vector"
     dropout: float = 0.1
@@ -85,12 +89,14 @@ class CapsuleConfig(PeftConfig):
             dropout=self.dropout,
             init_std=self.init_std,
             layer_aggregation=self.method,  # type: ignore[arg-type] # checked there
-            layer_aggregation_residual=self.placement == "adds",
+            layer_aggregation_placement=self.placement or "replaces",
             depth_connections=self.where == "every",
             layer_aggregation_num_capsules=self.num_capsules,
             layer_aggregation_num_iterations=self.num_iterations,
             layer_aggregation_capsule_input=self.capsule_input,
             layer_aggregation_vote_input=self.vote_input,
+            layer_aggregation_start=self.start,
+            layer_aggregation_update_scale=self.update_scale,
             layer_aggregation_normalize_total_input=self.normalize_total_input,
             em_input_activation=self.input_activation,
         )

@@ -5,7 +5,7 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
 
@@ -56,15 +56,19 @@ def capsule_config(config_class: ConfigClass) -> ConfigClass:
     config_class.__eq__ = CapsulePreTrainedConfig._same_values  # type: ignore[method-assign, assignment]
     for name in ("__init__", "__setattr__", "validate"):
         setattr(config_class, name, _with_value_errors(getattr(config_class, name)))
-    setattr(config_class, "__init__", _with_pad_token(config_class.__init__))  # noqa: B010 - mypy: assigned to a method
+    setattr(config_class, "__init__", _with_given(config_class.__init__))  # noqa: B010 - mypy: assigned to a method
     return config_class
 
 
-def _with_pad_token(method: Callable[..., None]) -> Callable[..., None]:
-    """Pad with the last token, as Marian does, if the default pad token is outside of a given smaller vocabulary."""
+def _with_given(method: Callable[..., None]) -> Callable[..., None]:
+    """Turn what is given into fields of today; the same fields at their defaults would not say what was given.
+
+    Pad with the last token, as Marian does, if the default pad token is outside of a given smaller vocabulary.
+    """
 
     @functools.wraps(method)
-    def wrapped(self: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
+    def wrapped(self: "CapsulePreTrainedConfig", *args: Any, **kwargs: Any) -> None:
+        kwargs = self.current_names(kwargs)
         size, default = kwargs.get("vocab_size"), getattr(type(self), "pad_token_id", None)
         if "pad_token_id" not in kwargs and isinstance(size, int) and default is not None and 1 <= size <= default:
             kwargs["pad_token_id"] = size - 1
@@ -128,8 +132,14 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
             )
         return values, unused
 
+    @staticmethod
+    def current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings with the names and values of today, where some have those of an earlier version."""
+        return dict(settings)
+
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        kwargs = cls.current_names(kwargs)
         _refuse_misspelt(cls, kwargs)  # `from_pretrained(path, layer_agregation=...)`
         result = super().from_dict(config_dict, **kwargs)
         config = result[0] if isinstance(result, tuple) else result

@@ -1,6 +1,7 @@
 """Configuration of Capsule Marian: Marian's fields, and one group of fields for each of its four seams."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -33,6 +34,9 @@ LayerAggregationMethod = Literal[
     "grn",
 ]
 HeadAggregationMethod = Literal["concat", "simple_routing", "em_routing"]
+
+# those that map whole layers; the sums of the others start at the top layer or at the layers' mean
+METHODS_WITH_MAPS = ("linear", "dynamic_combination", "dynamic_routing", "em_routing")
 
 # what `depth_connections` may put before every layer
 CONNECTING_METHODS = ("dense", "depth_attention")
@@ -80,9 +84,18 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         layer_aggregation_vote_input (`str`, defaults to `"all"`):
             Input of an input capsule's votes and activation: `"all"` input capsules, which gives the papers' parameter
             counts, or its `"own"`, which is their equation 7 taken literally.
-        layer_aggregation_residual (`bool`, defaults to `False`):
-            Add the aggregation to the top layer's output, with a gain that starts at zero, rather than replace it:
-            training starts at the function of the model without aggregation.
+        layer_aggregation_placement (`str`, defaults to `"replaces"`):
+            Whether the aggregation `"replaces"` the top layer's output, as the papers print it, or `"adds"` to it,
+            with a gain that starts at zero: training starts at the function of the model without aggregation. Its
+            name was `layer_aggregation_residual`, false or true, which is still read.
+        layer_aggregation_start (`str`, defaults to `"random"`):
+            Where the maps of `"linear"`, of `"dynamic_combination"` and of routed layers start: at `"random"` weights,
+            or so that the combination is of the `"layers"` themselves (their mean, or a routing of one capsule for
+            each) or of the `"top"` one alone, which a plain model's result is. Noise is added to both. If the
+            aggregation replaces that layer and there is no trained model to start from, it learns with one of
+            these and a `layer_aggregation_update_scale` of 0.1.
+        layer_aggregation_update_scale (`float`, defaults to 1.0):
+            How fast these maps move in training, beside all other weights: their parameters are stored divided by it.
         layer_aggregation_normalize_total_input (`bool`, defaults to `True`):
             For `"dynamic_routing"`: divide an output capsule's total input by its total weight. `False` is the paper's
             equation 6, with which no routing happens at 512 capsules.
@@ -181,7 +194,9 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     layer_aggregation_num_iterations: int = 3
     layer_aggregation_capsule_input: Literal["all", "own"] = "all"
     layer_aggregation_vote_input: Literal["all", "own"] = "all"
-    layer_aggregation_residual: bool = False
+    layer_aggregation_placement: Literal["replaces", "adds"] = "replaces"
+    layer_aggregation_start: Literal["random", "layers", "top"] = "random"
+    layer_aggregation_update_scale: float | int = 1.0
     layer_aggregation_normalize_total_input: bool = True
     layer_aggregation_init_std: float | int | None = None
 
@@ -208,6 +223,28 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         if self.head_aggregation_layers is not None:
             self.head_aggregation_layers = list(self.head_aggregation_layers)
         super().__post_init__(**kwargs)
+
+    @staticmethod
+    def current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn `layer_aggregation_residual` into `layer_aggregation_placement`; refuse two that contradict."""
+        current = dict(settings)
+        residual = current.pop("layer_aggregation_residual", None)
+        if residual is None:
+            return current
+        if not isinstance(residual, bool):
+            raise ValueError(f"`layer_aggregation_residual` must be True or False, got {residual!r}")
+        placement = current.setdefault("layer_aggregation_placement", "adds" if residual else "replaces")
+        if residual != (placement == "adds"):
+            raise ValueError(
+                f"`layer_aggregation_residual` {residual}, the old name, contradicts `layer_aggregation_placement` "
+                f"{placement!r}"
+            )
+        return current
+
+    @property
+    def layer_aggregation_residual(self) -> bool:
+        """The old name of `layer_aggregation_placement`, to be read alone."""
+        return self.layer_aggregation_placement == "adds"
 
     @property
     def aggregates_encoder_layers(self) -> bool:
@@ -269,6 +306,26 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
                     f'`layer_aggregation` "{self.layer_aggregation}" with `layer_aggregation_side` '
                     f'"{self.layer_aggregation_side}" needs layers to aggregate, but `{layers}` is 0'
                 )
+
+    def validate_layer_aggregation_start(self) -> None:
+        if not 0 < self.layer_aggregation_update_scale < math.inf:
+            raise ValueError(
+                "`layer_aggregation_update_scale` must be positive and finite, got "
+                f"{self.layer_aggregation_update_scale}"
+            )
+        for name, default in (("layer_aggregation_start", "random"), ("layer_aggregation_update_scale", 1.0)):
+            value = getattr(self, name)
+            if value != default and self.layer_aggregation not in METHODS_WITH_MAPS:
+                raise ValueError(
+                    f"`{name}` {value!r} needs `layer_aggregation` {' or '.join(METHODS_WITH_MAPS)}, got "
+                    f"{self.layer_aggregation!r}, which has no maps that start elsewhere"
+                )
+        is_routed = self.layer_aggregation.endswith("routing")
+        if is_routed and self.layer_aggregation_start == "top" and self.layer_aggregation_capsule_input == "own":
+            raise ValueError(
+                '`layer_aggregation_start` "top" needs `layer_aggregation_capsule_input` "all": with "own", a capsule '
+                "does not read the top layer"
+            )
 
     def validate_depth_connections(self) -> None:
         if self.depth_connections and self.layer_aggregation not in CONNECTING_METHODS:

@@ -32,7 +32,7 @@ class ZeroGainLayerNorm(nn.LayerNorm):
 
 
 class LayerAggregation(nn.Module):
-    """H~ = LayerNorm(dropout(aggregate(H^1 ... H^L))), which replaces H^L or, with a residual, is added to it.
+    """H~ = LayerNorm(dropout(aggregate(H^1 ... H^L))), which replaces H^L or is added to it, as the placement says.
 
     reads_embedding: whether the embedding comes before the layers' outputs in what is combined.
     """
@@ -45,11 +45,11 @@ class LayerAggregation(nn.Module):
         self.num_layers = num_layers
         self.width = config.d_model
         self.dropout = config.dropout
-        self.residual = config.layer_aggregation_residual
-        # Deviation: with a residual the paper's code would be LayerNorm(H^L + H~), which is not H^L for any H~. Here
-        # it is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
+        self.adds = config.layer_aggregation_placement == "adds"
+        # Deviation: the paper's code, if it added, would be LayerNorm(H^L + H~), which is not H^L for any H~. Here it
+        # is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
         # aggregation, at the same number of parameters.
-        norm = ZeroGainLayerNorm if self.residual else nn.LayerNorm
+        norm = ZeroGainLayerNorm if self.adds else nn.LayerNorm
         self.layer_norm = norm(config.d_model, eps=config.layer_norm_eps)
 
     def aggregate(
@@ -64,7 +64,7 @@ class LayerAggregation(nn.Module):
         aggregated, weights = self.aggregate(layer_outputs, output_routing_weights)
         aggregated = nn.functional.dropout(aggregated, p=self.dropout, training=self.training)
         aggregated = self.layer_norm(aggregated)
-        if self.residual:
+        if self.adds:
             aggregated = layer_outputs[-1] + aggregated
         return aggregated, weights
 

@@ -14,9 +14,9 @@ from hf_capsule_mt.routing.depth import depth_attention, generalized_residual, m
 
 
 class DepthAggregation(WeightedLayers):
-    """Base of the sums: the sum replaces h_L as it is or, with a residual, is normalised and added to it.
+    """Base of the sums: the sum replaces h_L as it is, or is normalised and added to it.
 
-    Without a residual there is neither dropout nor LayerNorm, so that a sum can be exactly h_L at first.
+    Where it replaces h_L there is neither dropout nor LayerNorm, so that a sum can be exactly h_L at first.
     """
 
     reads_embedding = True
@@ -24,7 +24,7 @@ class DepthAggregation(WeightedLayers):
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
         self.epsilon = config.layer_norm_eps
-        if not self.residual:
+        if not self.adds:
             self.dropout, self.layer_norm = 0.0, nn.Identity()
 
     def reset_parameters(self, std: float) -> None:
@@ -86,7 +86,7 @@ class GeneralizedResidual(DepthAggregation):
     """GRN of DeepCrossAttention: a learnt number for each source and unit, and one that the source itself gives.
 
     Deviation: the direction w starts at small random numbers, and not at zero, where the relu's gradient is zero and
-    it would never learn. So the sum starts near h_L, and at h_L only with a residual.
+    it would never learn. So the sum starts near h_L, and at h_L only where it adds.
     """
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:

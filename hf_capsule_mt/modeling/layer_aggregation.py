@@ -11,7 +11,14 @@ from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer, WeightedLayers, ZeroGainLayerNorm
-from hf_capsule_mt.modeling.capsule_maps import PerCapsuleLinear, capsule_map
+from hf_capsule_mt.modeling.capsule_maps import (
+    PerCapsuleLinear,
+    ScaledLinear,
+    capsule_map,
+    linear_map,
+    move_to_start,
+    set_start,
+)
 from hf_capsule_mt.modeling.depth_aggregation import (
     DenseSum,
     DepthAggregation,
@@ -33,8 +40,15 @@ class LinearCombination(LayerAggregation):
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
-        self.fc1 = nn.Linear(num_layers * self.width, 4 * self.width)
-        self.fc2 = nn.Linear(4 * self.width, self.width)
+        update_scale = config.layer_aggregation_update_scale
+        self.fc1 = linear_map(num_layers * self.width, 4 * self.width, update_scale=update_scale)
+        self.fc2 = linear_map(4 * self.width, self.width, update_scale=update_scale)
+        # the hidden width has room for four layers: the fifth is added to the first
+        layers = {"random": [], "layers": range(num_layers), "top": [num_layers - 1]}[config.layer_aggregation_start]
+        if layers:
+            blocks = [[float(layer in layers[block::4]) for layer in range(num_layers)] for block in range(4)]
+            set_start(self.fc1, weight=blocks)
+            set_start(self.fc2, weight=[[max(block) / len(layers) for block in blocks]])
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
@@ -47,8 +61,13 @@ class DynamicCombination(WeightedLayers):
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
-        self.fc1 = nn.Linear(num_layers * self.width, 4 * self.width)
-        self.fc2 = nn.Linear(4 * self.width, num_layers * self.width)
+        update_scale = config.layer_aggregation_update_scale
+        self.fc1 = linear_map(num_layers * self.width, 4 * self.width, update_scale=update_scale)
+        self.fc2 = linear_map(4 * self.width, num_layers * self.width, update_scale=update_scale)
+        if config.layer_aggregation_start == "layers":
+            set_start(self.fc2, bias=[1.0 / num_layers] * num_layers)
+        elif config.layer_aggregation_start == "top":
+            set_start(self.fc2, bias=[0.0] * (num_layers - 1) + [1.0])
 
     def combine(self, sources: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         gates = self.fc2(nn.functional.relu(self.fc1(sources.flatten(-2))))  # [B, S, L * d]
@@ -62,12 +81,17 @@ class RoutedCombination(LayerAggregation, Router):
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
         num_capsules = config.layer_aggregation_num_capsules or config.d_model
+        update_scale = config.layer_aggregation_update_scale
         # F_l: each input capsule, from all layers or its own
-        self.input_capsules = capsule_map(config.layer_aggregation_capsule_input, num_layers, self.width, self.width)
+        self.input_capsules = capsule_map(
+            config.layer_aggregation_capsule_input, num_layers, self.width, self.width, update_scale=update_scale
+        )
         # V_l->*: each input capsule's votes for all outputs, from all input capsules or its own.
         # Deviation: equation 7 is V_l->n = Omega_l W_l->n, from its own. By default all make the votes: the paper's
         # numbers of parameters (+37.8M and +56.8M) are those of such matrices, and not +22.0M and +25.2M.
-        self.votes = capsule_map(config.layer_aggregation_vote_input, num_layers, self.width, self.width, bias=False)
+        self.votes = capsule_map(
+            config.layer_aggregation_vote_input, num_layers, self.width, self.width, False, update_scale
+        )
         self.add_routing(config, config.layer_aggregation, num_capsules, config.layer_aggregation_num_iterations)
         self.input_activation: nn.Module | None = None
         if self.method.takes_input_activation and config.em_input_activation != "none":
@@ -75,12 +99,17 @@ class RoutedCombination(LayerAggregation, Router):
             self.activates_each_output = config.em_input_activation == "vector"
             activations = num_capsules if self.activates_each_output else 1
             self.input_activation = capsule_map(
-                config.layer_aggregation_vote_input, num_layers, self.width, activations
+                config.layer_aggregation_vote_input, num_layers, self.width, activations, update_scale=update_scale
             )
         if config.layer_aggregation_init_std is not None:
             for module in (self.input_capsules, self.votes, self.input_activation):
                 if module is not None:
                     set_initial_std(module, config.layer_aggregation_init_std)
+        if config.layer_aggregation_start != "random":
+            itself = [[float(source == layer) for source in range(num_layers)] for layer in range(num_layers)]
+            set_start(self.votes, weight=itself)
+            top = [itself[-1]] * num_layers
+            set_start(self.input_capsules, weight=top if config.layer_aggregation_start == "top" else itself)
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
@@ -138,7 +167,8 @@ def initialize_part(module: nn.Module, std: float) -> None:
     own_std = get_initial_std(module)
     if isinstance(module, nn.Linear) and own_std is not None:
         init.normal_(module.weight, std=own_std)
-    elif isinstance(module, (PerCapsuleLinear, DepthAggregation)):
+    elif isinstance(module, (PerCapsuleLinear, ScaledLinear, DepthAggregation)):
         module.reset_parameters(std if own_std is None else own_std)
     elif isinstance(module, (Router, ZeroGainLayerNorm)):
         module.reset_parameters()
+    move_to_start(module)

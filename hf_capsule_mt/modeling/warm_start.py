@@ -34,6 +34,7 @@ def warm_start(
     model_class: Any, model_or_path: PreTrainedModel | str | os.PathLike[str], settings: dict[str, Any]
 ) -> tuple[Any, dict[str, list[str]]]:
     """Return a model of the class with all weights of a Marian model, and the names of new and dropped weights."""
+    settings = CapsuleMarianConfig.current_names(settings)
     config_fields = {field.name for field in fields(CapsuleMarianConfig)} - LOADING_KEYWORDS
     accepted = LOADING_KEYWORDS | set(inspect.signature(PreTrainedModel.from_pretrained).parameters)
     loading = {key: settings[key] for key in settings.keys() - config_fields}
@@ -61,6 +62,12 @@ def warm_start(
     values |= {key: value for key, value in settings.items() if key in config_fields}
     values["attn_implementation"] = source.config._attn_implementation
     config = CapsuleMarianConfig(**values)
+    scale, old_scale = (getattr(c, "layer_aggregation_update_scale", 1.0) for c in (config, source.config))
+    if getattr(source.config, "layer_aggregation", "none") != "none" and scale != old_scale:
+        raise ValueError(
+            f"`layer_aggregation_update_scale` {scale} differs from the model's {old_scale}, by which the weights of "
+            "its layer aggregation are divided"
+        )
     config.architectures = [model_class.__name__]
     model = model_class(config).to(source.dtype)
     model.generation_config = copy.deepcopy(source.generation_config)

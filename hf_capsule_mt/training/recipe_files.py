@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from hf_capsule_mt.data.settings import nearest, refuse_unknown
+from hf_capsule_mt.training.sections import current_names
 
 PACKAGED = Path(__file__).parents[1] / "recipes"
 CORPORA, METHODS = PACKAGED / "corpora.yaml", PACKAGED / "methods.yaml"
@@ -47,6 +48,8 @@ def read_values(
     else:
         values, origin = _read_named(recipe), recipe
         values["output_dir"] = f"outputs/{recipe.replace('/', '_')}"
+    if isinstance(values.get("model"), Mapping):
+        values["model"] = current_names(values["model"])  # before those of bases come to it
     if origin in ancestors:
         raise ValueError(f"{origin}: a recipe cannot be based on itself ({' -> '.join([*ancestors, origin])})")
     base = values.pop("base", None)

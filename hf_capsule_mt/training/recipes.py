@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from hf_capsule_mt.data.settings import check_field, check_fields, check_settings, limited, refuse_unknown
 from hf_capsule_mt.training.recipe_files import Values, read_values
-from hf_capsule_mt.training.sections import SECTIONS, config_class_of
+from hf_capsule_mt.training.sections import SECTIONS, config_class_of, current_names
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,9 @@ def load_recipe(recipe: str | Path, overrides: Mapping[str, Any] | None = None) 
 
 def _override(values: Values, name: str, value: object) -> None:
     """Set one value in place, in the section that its name says or implies."""
+    given = name.rpartition(".")[-1]
+    for current, current_value in current_names({given: value}).items():
+        name, value = name.removesuffix(given) + current, current_value
     section, dot, key = name.partition(".")
     if not dot and name in FIELDS:
         values[name] = value

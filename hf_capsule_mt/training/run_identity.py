@@ -14,6 +14,7 @@ from capsule_mt.files.digests import digest_of, joined
 from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import Corpus
+from hf_capsule_mt.training.sections import current_names
 
 RECIPE_FILE = "recipe.yaml"
 DATA_FILE = "data.json"
@@ -82,6 +83,7 @@ def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for section, value in facts.items():
         if isinstance(value, dict):
+            value = current_names(value)
             flat |= {f"{section}.{name}": entry for name, entry in value.items()}
         elif value:
             flat[section] = value

@@ -1,6 +1,7 @@
 """The sections of a recipe as strict dataclasses; null stands for the default."""
 
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, Literal
 
@@ -118,6 +119,12 @@ def config_class_of(model_type: str) -> Any:
     except KeyError:
         hint = nearest(model_type, list(CONFIG_MAPPING))
         raise ValueError(f"no model family `{model_type}` is registered{hint}") from None
+
+
+def current_names(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section `model`, in which a field of Capsule Marian may have the name that it had earlier."""
+    names: dict[str, Any] = config_class_of("capsule_marian").current_names(model)
+    return names
 
 
 def _require(section: Any, *names: str) -> None:

@@ -38,6 +38,7 @@ from hf_capsule_mt.training.checkpoints import (
     remove_checkpoint,
     set_damaged_aside,
 )
+from hf_capsule_mt.training.encoder_variance import EncoderVariance
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
 from hf_capsule_mt.training.metering import LOSS_PARTS, StepMeter, refuse_divergence
 from hf_capsule_mt.training.repeats import warn_of_repeats
@@ -93,6 +94,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._saves_for_signal = False
         self._train_sampler: TokenBudgetBatchSampler | None = None
         self._nll = EvaluationNLL()
+        self._encoder_variance = EncoderVariance()
         self._plain_model: PreTrainedModel | None = None  # generates in the place of a sharded one
         if self.is_fsdp_enabled and self.args.predict_with_generate:
             self._plain_model = copy.deepcopy(unwrapped(cast(nn.Module, self.model)))
@@ -179,10 +181,13 @@ class TranslationTrainer(Seq2SeqTrainer):
             _same_random_numbers(),
             self._whole_model() as model,
             self._nll.listening(model),
+            self._encoder_variance.listening(model),
         ):
             output = super().evaluation_loop(*args, **kwargs)
         prefix = kwargs.get("metric_key_prefix", "eval")
-        cast(dict[str, float], output.metrics).update(self._nll.take(prefix))
+        metrics = cast(dict[str, float], output.metrics)
+        metrics.update(self._nll.take(prefix))
+        metrics.update(self._encoder_variance.take(prefix, self.args.device, self.is_world_process_zero()))
         if self.args.predict_with_generate and output.predictions is not None and output.label_ids is not None:
             pad_token_id = getattr(self.processing_class, "pad_token_id", None)
             if pad_token_id is None:

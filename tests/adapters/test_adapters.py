@@ -1,7 +1,9 @@
 """Layer aggregation beside the layers of stock models, as a PEFT method."""
 
 import copy
+import importlib
 import json
+import sys
 
 import pytest
 import torch
@@ -190,6 +192,19 @@ def test_marian_is_merged_into_capsule_marian(method, side, where):
     assert torch.equal(words(merged, inputs, num_beams=3), translated)
 
 
+@pytest.mark.parametrize("update_scale", [1.0, 0.1])
+@pytest.mark.parametrize("method", ["linear", "em"])
+def test_one_that_replaces_may_start_at_the_top_layer(method, update_scale):
+    expected, inputs = logits(build("marian"), batch("marian")), batch("marian")
+    settings = {"placement": "replaces", "start": "top", "capsule_input": "all", "init_std": 0.0}
+    model = adapted("marian", method, update_scale=update_scale, **settings)
+    torch.testing.assert_close(logits(model, inputs), expected, rtol=1e-3, atol=1e-3)
+    expected = logits(moved(model), inputs)
+    merged = model.merge_and_unload()
+    assert merged.config.layer_aggregation_update_scale == update_scale
+    torch.testing.assert_close(logits(merged, inputs), expected)
+
+
 def test_another_family_is_not_merged():
     with pytest.raises(ValueError, match=r"only one adapter on a MarianMTModel can be merged .*got default on a T5"):
         adapted("t5", "dense").merge_and_unload()
@@ -287,3 +302,12 @@ def test_refuses_models_that_do_not_fit():
     model.model.encoder.layers = torch.nn.ModuleList()
     with pytest.raises(ValueError, match="must have one list of layers named"):
         aggregate(model)
+
+
+def test_without_peft_the_error_names_the_extra(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("hf_capsule_mt.adapters")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "peft", None)
+    monkeypatch.setitem(sys.modules, "peft.mapping", None)
+    with pytest.raises(ImportError, match=r"needs peft: pip install 'hf-capsule-mt\[peft\]'"):
+        importlib.import_module("hf_capsule_mt.adapters")

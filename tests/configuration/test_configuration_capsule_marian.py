@@ -98,6 +98,24 @@ def test_marian_can_be_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            {"layer_aggregation": "grn", "layer_aggregation_start": "top"},
+            "`layer_aggregation_start` 'top' needs `layer_aggregation` linear or .* or em_routing, got 'grn'",
+        ),
+        (
+            {"layer_aggregation_update_scale": 0.1},
+            "`layer_aggregation_update_scale` 0.1 needs `layer_aggregation` linear or .*, got 'none'",
+        ),
+        ({"layer_aggregation_update_scale": 0}, "`layer_aggregation_update_scale` must be positive and finite, got 0"),
+        (
+            {
+                "layer_aggregation": "em_routing",
+                "layer_aggregation_start": "top",
+                "layer_aggregation_capsule_input": "own",
+            },
+            '`layer_aggregation_start` "top" needs `layer_aggregation_capsule_input` "all"',
+        ),
+        ({"layer_aggregation_placement": "beside"}, r"'layer_aggregation_placement' expected one of .*adds"),
         ({"layer_aggregation": "em"}, r"'layer_aggregation' expected one of .*'em_routing'.* got em"),
         ({"layer_aggregation_num_capsules": 7}, r"`layer_aggregation_num_capsules` \(7\) .* `d_model` \(1024\)"),
         ({"d_model": 100}, r"`encoder_attention_heads` \(16\) must divide `d_model` \(100\)"),
@@ -147,6 +165,36 @@ def test_marian_can_be_loaded(tmp_path):
 def test_mistakes_are_value_errors(settings, message):
     with pytest.raises(ValueError, match=message):
         CapsuleMarianConfig(**settings)
+
+
+def test_the_old_name_of_the_placement_is_read(tmp_path):
+    for residual, placement in ((False, "replaces"), (True, "adds")):
+        config = CapsuleMarianConfig(layer_aggregation="em_routing", layer_aggregation_residual=residual)
+        assert (config.layer_aggregation_placement, config.layer_aggregation_residual) == (placement, residual)
+        saved = config.to_dict()
+        assert saved["layer_aggregation_placement"] == placement
+        assert "layer_aggregation_residual" not in saved
+        values = {key: value for key, value in saved.items() if key != "layer_aggregation_placement"}
+        (tmp_path / "config.json").write_text(json.dumps(values | {"layer_aggregation_residual": residual}))
+        for loaded in (CapsuleMarianConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
+            assert loaded == config
+        for override in ({"layer_aggregation_placement": "adds"}, {"layer_aggregation_residual": True}):
+            loaded = CapsuleMarianConfig.from_pretrained(tmp_path, **override)
+            assert loaded.layer_aggregation_placement == "adds"
+    with pytest.raises(AttributeError, match="layer_aggregation_residual"):
+        config.layer_aggregation_residual = False
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_old_name_of_the_placement_may_not_contradict_the_new_one(residual):
+    placements = ("replaces", "adds")
+    both = {"layer_aggregation_residual": residual, "layer_aggregation_placement": placements[residual]}
+    assert CapsuleMarianConfig(**both).layer_aggregation_placement == placements[residual]
+    message = f"`layer_aggregation_residual` {residual}, .* `layer_aggregation_placement` '{placements[not residual]}'"
+    with pytest.raises(ValueError, match=message):
+        CapsuleMarianConfig(**both | {"layer_aggregation_placement": placements[not residual]})
+    with pytest.raises(ValueError, match="`layer_aggregation_residual` must be True or False, got 'adds'"):
+        CapsuleMarianConfig(layer_aggregation_residual="adds")
 
 
 def test_a_small_vocabulary_pads_with_its_last_token():

@@ -77,7 +77,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     | {
         "model_type": "capsule_marian",
         "layer_aggregation": "em_routing",
-        "layer_aggregation_residual": True,
+        "layer_aggregation_placement": "adds",
         "head_aggregation": "em_routing",
         "head_aggregation_sites": ["encoder_self", "cross"],
         "head_aggregation_layers": [0],

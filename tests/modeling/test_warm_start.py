@@ -47,7 +47,7 @@ def test_every_old_weight_is_kept(marian, settings):  # property 28
 @pytest.mark.parametrize("side", ["both", "encoder", "decoder"])
 def test_a_residual_starts_at_the_old_function(marian, inputs, method, side):
     model = CapsuleMarianMTModel.from_marian(
-        marian, layer_aggregation=method, layer_aggregation_side=side, layer_aggregation_residual=True
+        marian, layer_aggregation=method, layer_aggregation_side=side, layer_aggregation_placement="adds"
     ).eval()
     # the aggregation is added by a LayerNorm with gain and bias 0: the logits are equal, without a tolerance
     assert torch.equal(model(**inputs).logits, marian(**inputs).logits)
@@ -58,6 +58,13 @@ def test_a_residual_starts_at_the_old_function(marian, inputs, method, side):
     assert all(
         gain > 0 for gain in gains
     )  # the other weights get gradients from the second step on, when the gain is not 0
+
+
+def test_a_start_under_the_old_name_of_the_placement(marian):
+    model = CapsuleMarianMTModel.from_marian(marian, layer_aggregation="linear", layer_aggregation_residual=True)
+    assert model.config.layer_aggregation_placement == "adds"
+    replacing = CapsuleMarianMTModel.from_marian(model, layer_aggregation_residual=False)
+    assert replacing.config.layer_aggregation_placement == "replaces"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_depth_sums_start_at_the_old_function_if_they_start_at_the_top_layer(mar
 
 
 def test_connections_with_a_residual_start_at_the_old_function(marian, inputs):
-    settings = {"depth_connections": True, "layer_aggregation_residual": True}
+    settings = {"depth_connections": True, "layer_aggregation_placement": "adds"}
     model = CapsuleMarianMTModel.from_marian(marian, layer_aggregation="depth_attention", **settings).eval()
     assert torch.equal(model(**inputs).logits, marian(**inputs).logits)
 

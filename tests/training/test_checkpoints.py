@@ -116,7 +116,7 @@ def test_saving_leaves_the_old_files_until_the_new_ones_are_there(tmp_path):
 def test_staged_training_starts_at_the_function_of_the_baseline(tmp_path, source):
     save = save_tiny_marian if source == "marian" else save_tiny_checkpoint
     folder = str(save(tmp_path / "baseline"))
-    fields = {"model_type": "capsule_marian", "layer_aggregation": "em_routing", "layer_aggregation_residual": True}
+    fields = {"model_type": "capsule_marian", "layer_aggregation": "em_routing", "layer_aggregation_placement": "adds"}
     model = build_model(fields, TOKENIZER, init_from=folder).eval()
     assert isinstance(model, CapsuleMarianMTModel)
     batch = TOKENIZER(["The old man sleeps."], text_target=["Der Mann schläft."], return_tensors="pt")
@@ -142,7 +142,7 @@ def test_a_model_of_another_family_is_no_start(tmp_path):
         build_model({"model_type": "t5"}, TOKENIZER, init_from=folder)
 
 
-CAPSULES = {"layer_aggregation": "em_routing", "layer_aggregation_residual": True, "guided_routing": "guided"}
+CAPSULES = {"layer_aggregation": "em_routing", "layer_aggregation_placement": "adds", "guided_routing": "guided"}
 
 
 def trained(model):

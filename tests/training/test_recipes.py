@@ -13,6 +13,7 @@ from hf_capsule_mt.training import (
     recipe_names,
 )
 from hf_capsule_mt.training.run import _training_settings
+from hf_capsule_mt.training.run_identity import check_same_recipe
 
 SMALL = ("embedded", "multi30k", "tatoeba", "tatoeba_news")
 
@@ -36,6 +37,17 @@ def test_every_recipe(name, recipes, tmp_path):
         assert any(recipe.init_from == base.output_dir for base in recipes.values())
     if not name.startswith(SMALL):
         assert recipe.paper
+
+
+def test_layer_aggregation_as_printed_replaces_the_top_layer_of_a_trained_model(recipes):
+    rows = [name for name in recipes if name.startswith("layer_aggregation/") or name.endswith("_as_printed")]
+    assert len(rows) > len(SMALL) * 4
+    for name in rows:
+        recipe = recipes[name]
+        assert recipe.model["layer_aggregation_placement"] == "replaces", name
+        (plain,) = (base for base in recipes.values() if base.output_dir == recipe.init_from)
+        assert "layer_aggregation" not in plain.model
+        assert plain.data == recipe.data, name
 
 
 def test_an_unknown_name():
@@ -135,6 +147,20 @@ def test_inheritance(tmp_path):
     (tmp_path / "d.yaml").write_text("base: embedded/em_routing\nmodel: {dropout: 0.3}\n")
     named = load_recipe("embedded/em_routing")
     assert load_recipe(str(tmp_path / "d.yaml")).model == {**named.model, "dropout": 0.3}
+
+
+def test_a_setting_under_its_old_name(tmp_path):
+    (tmp_path / "old.yaml").write_text("base: embedded/em_routing\nmodel: {layer_aggregation_residual: false}\n")
+    recipe = load_recipe(tmp_path / "old.yaml")
+    assert recipe.model == {**load_recipe("embedded/em_routing").model, "layer_aggregation_placement": "replaces"}
+    check_same_recipe(recipe, tmp_path, write=True)
+    recorded = (tmp_path / "recipe.yaml").read_text()
+    old = recorded.replace("layer_aggregation_placement: replaces", "layer_aggregation_residual: false")
+    assert old != recorded
+    (tmp_path / "recipe.yaml").write_text(old)
+    check_same_recipe(recipe, tmp_path, write=False)
+    for name in ("layer_aggregation_residual", "model.layer_aggregation_residual"):
+        assert load_recipe("embedded/em_routing", {name: False}).model == recipe.model
 
 
 def test_overrides(tmp_path):

@@ -22,6 +22,7 @@ from hf_capsule_mt.training.checkpoints import (
     last_checkpoints,
     read_weights,
 )
+from hf_capsule_mt.training.encoder_variance import token_variance
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.repeats import warn_of_repeats
 from hf_capsule_mt.training.sharding import refuse_recomputed_dropout
@@ -125,6 +126,52 @@ def test_the_loss_of_an_evaluation_without_the_auxiliary_losses(tmp_path, genera
     assert measured["eval_nll_loss"] < measured["eval_loss"] - 0.1
     assert measured["eval_perplexity"] == pytest.approx(math.exp(total["nll_loss"]), rel=1e-5)
     assert {"eval_nll_loss", "eval_perplexity"} <= trainer.state.log_history[-1].keys()
+
+
+def collapsed_lines(caplog):
+    return [line for line in caplog.messages if "the encoder has collapsed" in line]
+
+
+def variance_share(sentences):
+    """The share of the variance between a sentence's tokens, from its sentences [S, d]."""
+    between = sum((tokens - tokens.mean(dim=0)).square().sum() for tokens in sentences)
+    return (between / sum(tokens.square().sum() for tokens in sentences)).item()
+
+
+@pytest.mark.parametrize("generate", [False, True])
+def test_the_share_of_variance_between_tokens_of_the_encoder(tmp_path, generate, caplog):
+    trainer = make_trainer(tmp_path, per_device_eval_batch_size=2, predict_with_generate=generate)
+    measured = trainer.evaluate()["eval_encoder_variance_share"]
+    model = trainer.model.eval()
+    rows = [CORPUS["validation"][number]["input_ids"] for number in range(6)]
+    with torch.no_grad():
+        states = [model.get_encoder()(torch.tensor([row])).last_hidden_state[0] for row in rows]
+    assert measured == pytest.approx(variance_share(states), rel=1e-4)
+    assert trainer.state.log_history[-1]["eval_encoder_variance_share"] == measured
+    assert trainer.predict(CORPUS["validation"].select_columns(["input_ids", "labels"])).metrics[
+        "test_encoder_variance_share"
+    ] == pytest.approx(measured)
+    assert not collapsed_lines(caplog)
+
+
+def test_only_tokens_of_sentences_with_several_count_as_variance():
+    torch.manual_seed(0)
+    states, mask = torch.randn(3, 5, 4), torch.tensor([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+    states[mask == 0] = float("nan")  # padding
+    between, total = token_variance(states, mask).tolist()
+    assert between / total == pytest.approx(variance_share([states[0, :3], states[2]]), rel=1e-5)
+    assert token_variance(states[1:2], mask[1:2]).tolist() == [0.0, 0.0]
+
+
+def test_an_encoder_that_has_collapsed_is_reported_once(tmp_path, caplog):
+    settings = {"layer_aggregation": "linear", "dropout": 0.0}
+    trainer = make_trainer(tmp_path, model_settings=settings, per_device_eval_batch_size=2)
+    aggregation = trainer.model.model.encoder.layer_aggregation
+    torch.nn.init.normal_(aggregation.fc2.bias, std=100.0)  # LayerNorm divides the rest away
+    for _ in range(2):
+        assert trainer.evaluate()["eval_encoder_variance_share"] < 1e-3
+    (line,) = collapsed_lines(caplog)
+    assert line.startswith("eval: the encoder has collapsed: `eval_encoder_variance_share` is ")
 
 
 def repeated_lines(caplog):

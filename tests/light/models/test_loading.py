@@ -158,6 +158,11 @@ def test_a_shortlist_that_is_not_a_file_is_named(value, error, actual, tmp_path)
             {"aggregation": "attention"},
             "`aggregation` 'attention' is not supported by the engine, only capsules",
         ),
+        (
+            "capsule_marian",
+            {"layer_aggregation_placement": "beside"},
+            "`layer_aggregation_placement` 'beside' is not supported by the engine, only replaces, adds",
+        ),
         ("capsule_marian", {"layer_aggregation": "other"}, "`layer_aggregation` 'other' .* only none, linear"),
         (
             "capsule_marian",
@@ -215,6 +220,11 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
             "capsule_marian",
             {"layer_aggregation_num_capsules": 7},
             r"`layer_aggregation_num_capsules` \(7\) must",
+        ),
+        (
+            "capsule_marian",  # it has the old name
+            {"layer_aggregation_placement": "replaces"},
+            r"config\.json: `layer_aggregation_residual` True contradicts `layer_aggregation_placement` 'replaces'",
         ),
         ("capsule_marian", {"decoder_start_token_id": None}, r"config\.json: lacks `decoder_start_token_id`"),
         *(
