@@ -8,22 +8,24 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 _LAYERS = ("LayerAggregation",)
+_MAPS = (*_LAYERS, "ScaledLinear")
+_ROUTES = (*_MAPS, "RoutedCombination", "Router")
 _SUMS = (*_LAYERS, "DepthAggregation")
 _GUIDANCE = ("PastFutureGuidance", "guided_cache")
 
 # a field or a property of a configuration, its values, and what each of them needs
 SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
     "layer_aggregation": {
-        "linear": (*_LAYERS, "LinearCombination"),
-        "dynamic_combination": (*_LAYERS, "DynamicCombination"),
-        "dynamic_routing": (*_LAYERS, "RoutedCombination", "Router", "dynamic_routing"),
-        "em_routing": (*_LAYERS, "RoutedCombination", "Router", "em_routing"),
+        "linear": (*_MAPS, "LinearCombination"),
+        "dynamic_combination": (*_MAPS, "DynamicCombination"),
+        "dynamic_routing": (*_ROUTES, "dynamic_routing"),
+        "em_routing": (*_ROUTES, "em_routing"),
         "dense": (*_SUMS, "DenseSum"),
         "depth_attention": (*_SUMS, "DepthAttention"),
         "mudd": (*_SUMS, "MultiwayDenseSum"),
         "grn": (*_SUMS, "GeneralizedResidual"),
     },
-    "layer_aggregation_residual": {True: ("ZeroGainLayerNorm",)},
+    "layer_aggregation_placement": {"adds": ("ZeroGainLayerNorm",)},
     "layer_aggregation_capsule_input": {"own": ("PerCapsuleLinear",)},
     "layer_aggregation_vote_input": {"own": ("PerCapsuleLinear",)},
     "head_aggregation": {
