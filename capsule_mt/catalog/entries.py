@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capsule_mt.messages import shown
 from capsule_mt.text.languages import TAG, without_region
@@ -62,6 +62,7 @@ class CatalogEntry(NamedTuple):
     author, page: for attribution: who made the model, and the page that describes it.
     texts: names and contents of files that we write ourselves, beside the downloaded ones.
     problem: why this program cannot read the files; empty if it can.
+    release: what the catalog says of this version: its `version`, `architecture` and `metrics`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class CatalogEntry(NamedTuple):
     texts: Mapping[str, str] = {}
     revision: str = ""
     problem: str = ""
+    release: Mapping[str, Any] = {}
 
     @property
     def size(self) -> int:

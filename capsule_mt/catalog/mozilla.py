@@ -40,6 +40,7 @@ FILES = ("model", "vocab", "srcVocab", "trgVocab", "lexicalShortlist")
 # the newest format that is read, as Firefox counts: 2 adds base models and a vocabulary a language, 3 packs by zstd
 MAX_VERSION = 3
 ZSTD = ".zst"
+RELEASE_FIELDS = ("version", "architecture", "metrics")
 LICENCE, AUTHOR = "MPL-2.0", "Mozilla (Firefox Translations)"
 PAGE = "https://github.com/mozilla/translations"
 CONFIG = """\
@@ -141,7 +142,9 @@ def _entry(name: str, source: str, target: str, version: Mapping[str, Any], base
         config += f"shortlist: [{names['lexicalShortlist']}, false]\n"
     texts = {"config.intgemm8bitalpha.yml": config}
     return CatalogEntry(
-        name, source, target, LICENCE, AUTHOR, PAGE, tuple(files), texts, problem=_problem(name, version, url)
+        *(name, source, target, LICENCE, AUTHOR, PAGE, tuple(files), texts),
+        problem=_problem(name, version, url),
+        release={field: version[field] for field in RELEASE_FIELDS if field in version},
     )
 
 

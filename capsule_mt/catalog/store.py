@@ -280,7 +280,8 @@ def _facts(entry: CatalogEntry, folder: Path) -> dict[str, Any]:
         for file in entry.files
     }
     names = ("name", "source", "target", "licence", "author", "page", "revision")
-    return {**{name: getattr(entry, name) for name in names}, "files": files}
+    release = {"release": dict(entry.release)} if entry.release else {}
+    return {**{name: getattr(entry, name) for name in names}, **release, "files": files}
 
 
 def _offline_error(name: str) -> CatalogError:

@@ -122,9 +122,13 @@ def _convert(model: Path, arguments: argparse.Namespace, sources: list[str]) -> 
         languages = {"src_lang": arguments.src_lang, "tgt_lang": arguments.tgt_lang}
         _write_small(model, arguments.out, sources, arguments.max_loss, **languages)
     elif arguments.to == "huggingface":
+        from capsule_mt.catalog.pairs import pair_of
+        from capsule_mt.catalog.student import is_download_of_mozilla, read_student, write_student_card
         from capsule_mt.conversions.to_huggingface import write_huggingface
 
-        write_huggingface(model, arguments.out)
+        write_huggingface(model, arguments.out, languages=pair_of(str(model)))
+        if is_download_of_mozilla(model):  # whose licence and languages are known
+            write_student_card(read_student(model), arguments.out)
     else:
         from capsule_mt.conversions.to_marian import write_marian_folder
 

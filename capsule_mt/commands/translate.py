@@ -16,8 +16,8 @@ With transformers (hf-capsule-mt), the command also runs any of its models, seve
 
 These files keep their format: .html, .epub, .srt, .vtt, .ass, .po, .xliff, .md, .docx, .pptx, .odt, catalogs of apps
 (.json, .arb, .yml, .properties, .strings, .stringsdict, .resx, .ts, Android's .xml), and .tsv or .csv with --column.
-Other files are translated line by line. Structured ones, such as .toml, .rst and .tex, need --format lines. PDFs,
-images and the like are refused, with advice.
+Files that end in .txt or a language's code, or have no extension, are translated line by line; other files of text
+need --format lines. PDFs, images and the like are refused, with advice.
 
 Each line is a text, whose sentences are translated one by one. An empty line stays empty. A line that cannot be
 translated becomes an empty line; stderr and the report of --coverage give the reason, and the exit code is 3. Progress

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
@@ -19,6 +20,14 @@ from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import FILE_NAME
 from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, Weights, write_json, write_safetensors
 
+# as Marian trains students; without these fields, transformers would train with those of its own default
+NO_DROPOUT = dict.fromkeys(
+    ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"), 0.0
+)
+# with which transformers asks for code instead of reading both languages by the source's vocabulary
+TWO_VOCABULARIES: dict[str, Any] = {
+    "auto_map": {"AutoTokenizer": ["separate_tokenizer.SeparateVocabulariesTokenizer", None]},
+}
 # writes weights to a folder; `Parts` are those of the model's program
 WriteWeights = Callable[[str | os.PathLike[str], Weights, Parts], None]
 
@@ -37,8 +46,13 @@ def write_huggingface(
     folder: str | os.PathLike[str],
     out: str | os.PathLike[str],
     write_weights: WriteWeights = write_float_weights,
+    *,
+    languages: tuple[str, str] | None = None,
 ) -> None:
     """Write the model in a folder of Marian's to the folder `out`.
+
+    Args:
+        languages: the codes of the source and the target language, which the tokenizer's configuration then names.
 
     Raises:
         UnsupportedModelError: a feature that Capsule Marian lacks, by name.
@@ -70,11 +84,28 @@ def write_huggingface(
     tokenizers = zip((TOKENIZER_FILE, TARGET_TOKENIZER_FILE), tokenizer_jsons, strict=False)
     for name, content in (
         *tokenizers,
-        (CONFIG_FILE, {**checkpoint.config, "dtype": "float32"}),
-        (GENERATION_FILE, checkpoint.generation),
-        (TOKENIZER_CONFIG_FILE, checkpoint.tokenizer_config),
+        (CONFIG_FILE, {**checkpoint.config, **NO_DROPOUT, "dtype": "float32"}),
+        (GENERATION_FILE, _generation(checkpoint)),
+        (TOKENIZER_CONFIG_FILE, _tokenizer_config(checkpoint, languages)),
     ):
         write_json(os.path.join(out, name), content)
     write_pieces_beside_json(os.fspath(out), dict.fromkeys(files.vocabularies))
     if shortlist is not None:
         shortlist.save(os.path.join(out, FILE_NAME))
+
+
+def _generation(checkpoint: MarianCheckpoint) -> dict[str, Any]:
+    """Return how Marian decodes, in settings that transformers saves again and does not warn of."""
+    generation = dict(checkpoint.generation)
+    # beside the `max_new_tokens` of a call, `max_length` makes `generate()` warn
+    generation["max_new_tokens"] = generation.pop("max_length") - 1
+    if generation["num_beams"] == 1:  # without effect; a value other than 1 keeps transformers from saving
+        generation["length_penalty"] = 1.0
+    return generation
+
+
+def _tokenizer_config(checkpoint: MarianCheckpoint, languages: tuple[str, str] | None) -> dict[str, Any]:
+    config: dict[str, Any] = dict(checkpoint.tokenizer_config)
+    if config["tokenizer_class"] == "SeparateVocabulariesTokenizer":
+        config |= TWO_VOCABULARIES
+    return config if languages is None else config | dict(zip(("source_lang", "target_lang"), languages, strict=True))

@@ -3,7 +3,14 @@
 Importing this package registers the method, so that `PeftModel.from_pretrained` finds it.
 """
 
+try:
+    from hf_capsule_mt.adapters.registration import register
+except ImportError as error:
+    raise ImportError("hf_capsule_mt.adapters needs peft: pip install 'hf-capsule-mt[peft]'") from error
+
 from hf_capsule_mt.adapters.config import CapsuleConfig
 from hf_capsule_mt.adapters.tuner import CapsuleModel, aggregate, routing_weights
 
 __all__ = ["CapsuleConfig", "CapsuleModel", "aggregate", "routing_weights"]
+
+register(CapsuleConfig, CapsuleModel)

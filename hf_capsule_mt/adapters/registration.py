@@ -6,12 +6,9 @@ must add its member first.
 
 from typing import Any
 
-try:
-    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
-    from peft.utils import register_peft_method
-    from peft.utils.peft_types import PeftType
-except ImportError as error:
-    raise ImportError("hf_capsule_mt.adapters needs peft 0.21 or newer: pip install 'hf-capsule-mt[peft]'") from error
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+from peft.utils import register_peft_method
+from peft.utils.peft_types import PeftType
 
 NAME = "CAPSULE"
 # what PEFT and transformers look for in the names of an adapter's weights

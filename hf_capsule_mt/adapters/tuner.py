@@ -11,7 +11,7 @@ from torch import nn
 from hf_capsule_mt.adapters.beside_stack import BesideStack
 from hf_capsule_mt.adapters.config import CapsuleConfig
 from hf_capsule_mt.adapters.merging import merged_model
-from hf_capsule_mt.adapters.registration import PREFIX, register
+from hf_capsule_mt.adapters.registration import PREFIX
 from hf_capsule_mt.adapters.stacks import stacks_of
 
 # where a stack has its adapters
@@ -73,9 +73,6 @@ class CapsuleModel(BaseTuner):
         if hasattr(self.model, "peft_config"):
             del self.model.peft_config
         return self.model if result is None else result
-
-
-register(CapsuleConfig, CapsuleModel)
 
 
 def aggregate(model: Any, method: str = "em", **settings: Any) -> PeftModel:

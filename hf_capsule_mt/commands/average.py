@@ -29,6 +29,11 @@ def main() -> None:
     try:
         check_output_folder(arguments.output)
         checkpoints = arguments.checkpoints or last_checkpoints(arguments.run, arguments.last)
+        inputs = [folder.resolve() for folder in (*checkpoints, *([arguments.run] if is_run else []))]
+        if arguments.output.resolve() in inputs:
+            parser.error(
+                f"{arguments.output} has weights of its own, which the average would replace: name a new folder"
+            )
         average_checkpoints(checkpoints, arguments.output)
     except (ValueError, OSError) as error:
         parser.error(str(error))

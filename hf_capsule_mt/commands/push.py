@@ -3,6 +3,11 @@
     capsule-mt push outputs/demo owner/model
     capsule-mt push outputs/demo owner/model --results outputs/newstest.json --private
 
+    capsule-mt push --from-firefox en-pt owner/model    # a student of Firefox Translations, by its name or folder
+
+The last converts Mozilla's files, compares the tokens of 20 sentences with those that the engine reads from these
+files, and writes a card with Mozilla's licence and metadata.
+
 To look at the folder first, or to change its card, write it with `capsule-mt export`, and publish it with `hf upload
 owner/model FOLDER`.
 
@@ -41,13 +46,31 @@ def card_results(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = CommandParser(description=__doc__)
-    parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
+    parser.add_argument(
+        "checkpoint", help="a folder with a model and its tokenizer; with --from-firefox, a student's name or folder"
+    )
     parser.add_argument("repository", help="owner/name on the hub; created if it does not exist")
+    parser.add_argument("--from-firefox", action="store_true", help="convert a student of Firefox Translations")
     add_card_options(parser)
     parser.add_argument("--private", action="store_true", help="make the repository private")
     arguments = parser.parse_args()
-    from hf_capsule_mt.hub import push
+    if arguments.from_firefox and (arguments.results or arguments.license):
+        parser.error("--results and --license do not go with --from-firefox: the card is made of Mozilla's metadata")
+    from hf_capsule_mt.hub import push, push_from_firefox
+    from hf_capsule_mt.hub.pushing import check_repo_id
 
-    settings = {"private": arguments.private or None, "license": arguments.license}
-    commit = push(arguments.checkpoint, arguments.repository, results=card_results(arguments), **settings)
+    private = arguments.private or None
+    if arguments.from_firefox:
+        from capsule_mt.catalog.store import model_folder
+
+        check_repo_id(arguments.repository)  # before a model is downloaded
+        folder = model_folder(arguments.checkpoint, "push each of them")
+        commit = push_from_firefox(folder, arguments.repository, private=private)
+    else:
+        try:
+            arguments.checkpoint = checkpoint_folder(arguments.checkpoint)
+        except argparse.ArgumentTypeError as error:
+            parser.error(f"argument checkpoint: {error}")
+        settings = {"private": private, "license": arguments.license}
+        commit = push(arguments.checkpoint, arguments.repository, results=card_results(arguments), **settings)
     print(commit.commit_url)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from huggingface_hub import ModelCard
+from yaml import YAMLError
+
 PAPERS = {
     "layer_aggregation": "Dou et al. 2019, [Dynamic Layer Aggregation for Neural Machine Translation with "
     "Routing-by-Agreement](https://arxiv.org/abs/1902.05770)",
@@ -83,6 +86,18 @@ def corpora_of(recipe: Mapping[str, Any]) -> tuple[list[Corpus], bool]:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             is_all = False
     return list(dict.fromkeys(corpora)), is_all
+
+
+def license_of_base(recipe: Mapping[str, Any]) -> str | None:
+    """Return the licence in the card of the local checkpoint that training started from, if it has one."""
+    if not recipe.get("init_from"):
+        return None
+    file = Path(str(recipe["init_from"]), "README.md")
+    try:
+        license = ModelCard.load(file).data.get("license") if file.is_file() else None
+    except (OSError, ValueError, YAMLError):
+        return None
+    return license if isinstance(license, str) else None
 
 
 def _corpora(source: Mapping[str, Any], folder: str) -> list[Corpus]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from huggingface_hub import ModelCard, ModelCardData
 
 from capsule_mt.text.languages import LANGUAGES
-from hf_capsule_mt.hub.card_sources import CORPORA, PAPERS, Corpus, corpora_of, papers_of
+from hf_capsule_mt.hub.card_sources import CORPORA, PAPERS, Corpus, corpora_of, license_of_base, papers_of
 
 PACKAGE_LICENSE = "apache-2.0"
 METRIC_NAMES = {"bleu": "BLEU", "bleu_uncased": "BLEU, uncased", "bleu_tokenized": "tokenised BLEU", "chrf": "chrF"}
@@ -43,10 +43,7 @@ EXAMPLES = {
     "fr": "Le vieil homme achète un chapeau rouge.",
 }
 
-HELD_OUT_MARKS = (
-    "on held-out sheets of the two released models, 24 of 43 marks are right at `likely` (recall 0.38 and 0.55), and "
-    "20 of 32 at `sure`."
-)
+HELD_OUT_MARKS = "the project's page Evidence has the share on held-out sheets of four models."
 ITS_MODELS = "  # its models"
 WITH_CODE = "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed."
 WITHOUT_CODE = (
@@ -72,7 +69,8 @@ def model_card(
         results: result files as they were read: `train_result.json` of the checkpoint, and those of `capsule-mt
             evaluate`. The first with a recipe describes the training.
         license: of the weights, by its name on the hub. Without it: Apache-2.0 if the training data allow any use, and
-            so do those of the local checkpoints that training started from; otherwise "other".
+            so do those of the local checkpoints that training started from, or the licence of a local checkpoint with
+            a card, such as a converted student of Firefox; otherwise "other".
         with_code: whether the checkpoint has its own code beside it, as `export` and `push` write it.
     """
     results = list(results)
@@ -84,8 +82,10 @@ def model_card(
     corpora, are_all = corpora_of(recipe)
     name = _one_line(name)
     if license is None:
-        is_free = corpora and are_all and all(corpus.allows_any_use for corpus in corpora)
-        license = PACKAGE_LICENSE if is_free else "other"
+        is_free = corpora and all(corpus.allows_any_use for corpus in corpora)
+        # a converted student of Firefox does not tell its training data, but has a licence
+        licensed = PACKAGE_LICENSE if are_all else license_of_base(recipe)
+        license = licensed if is_free and licensed else "other"
     data = ModelCardData(
         language=[language for language in languages if language] or None,
         license=license,

@@ -88,7 +88,7 @@ def push(
     Args:
         repo_id: "owner/name". The repository is created if it does not exist.
     """
-    validate_repo_id(repo_id)
+    check_repo_id(repo_id)
     with tempfile.TemporaryDirectory() as folder:
         write_folder(checkpoint, folder, repo_id, results, license)
         api = HfApi()
@@ -100,6 +100,13 @@ def push(
                 delete_patterns=list(WEIGHT_FILES),
                 commit_message="Upload the checkpoint",
             )
+
+
+def check_repo_id(repo_id: str) -> None:
+    """Refuse a name that is not "owner/name": the hub would create `name` as the user's, and then refuse its files."""
+    validate_repo_id(repo_id)
+    if "/" not in repo_id:
+        raise ValueError(f"`repo_id` must be owner/name, such as your-name/{repo_id}, got {repo_id!r}")
 
 
 @contextmanager

@@ -302,6 +302,9 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, EncoderDecoderModel):
     encoder: CapsuleMarianEncoder
     decoder: CapsuleMarianDecoder
 
+    # of the translation model's checkpoint
+    _keys_to_ignore_on_load_unexpected = [r"^final_logits_bias$", r"^lm_head\.weight$", r"^guided_losses\."]
+
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
         if config.share_encoder_decoder_embeddings:

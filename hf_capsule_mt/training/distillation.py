@@ -1,6 +1,7 @@
 """Distill a teacher by translating the training set (sequence-level distillation, Kim and Rush 2016)."""
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
-from capsule_mt.files.digests import digest_of, file_digest, joined
+from capsule_mt.files.digests import digest_of, joined
 from capsule_mt.files.line_failures import Failure, translate_lines
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import read_object, remove_partials, write_output
@@ -18,7 +19,8 @@ from capsule_mt.files.windows import WindowedOutput, windows_of
 from hf_capsule_mt.training.run_identity import check_same_facts
 
 SETTINGS_FILE = "settings.json"
-RESULT_FILE = "part-000000.jsonl"  # the recipes read every `part-*.jsonl` of a folder
+RESULT_FILE = "part-000000.jsonl"  # the first; the recipes read every `part-*.jsonl` of a folder
+PARTS = "part-*.jsonl"
 SUMMARY_FILE = "distilled.json"
 
 
@@ -33,7 +35,7 @@ def distill(
     lines_per_part: int = 1024,
     sentences_per_batch: int = 64,
 ) -> dict[str, Any]:
-    """Translate all sources with a teacher into a file to train on (sequence-level distillation).
+    """Translate all sources with a teacher into files to train on (sequence-level distillation).
 
     Train on the result with `data: {train: {jsonl: "folder/part-*.jsonl"}}`. Each line is `{"index": ...,
     "translation": {...}}`, longest sources first. Processes translate parts of the sources in turn. A killed run
@@ -42,6 +44,7 @@ def distill(
 
     Args:
         translate: a function from source texts to their translations, in order.
+        lines_per_part: how many lines each file has; the last may have fewer.
         settings: what the translations depend on; resuming a folder with other settings, or other sources, raises an
             error.
 
@@ -71,7 +74,7 @@ def distill(
                 folder / SETTINGS_FILE, facts, "holds another distillation", write=processes.is_main_process
             )
         earlier = read_object(summary)
-        if earlier is not None and result.exists() and earlier["sha256"] == file_digest(result):
+        if earlier is not None and earlier["sha256"] == _digest_of_parts(folder):
             return {**earlier, "failures": {int(index): reason for index, reason in earlier["failures"].items()}}
         processes.wait_for_everyone()  # before anything is written
         with processes.main_process_first():
@@ -96,9 +99,29 @@ def distill(
                     progress.update(len(window.lines))
         processes.wait_for_everyone()
         if processes.is_main_process:
-            facts |= {"failures": dict(sorted(parts.finish().items())), "sha256": file_digest(result)}
+            failures_of_all = dict(sorted(parts.finish().items()))
+            _split(result, lines_per_part)
+            facts |= {"failures": failures_of_all, "sha256": _digest_of_parts(folder)}
             write_output(summary, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     return facts
+
+
+def _digest_of_parts(folder: Path) -> str:
+    return digest_of(file.read_bytes() for file in sorted(folder.glob(PARTS)))
+
+
+def _split(result: Path, lines_per_part: int) -> None:
+    """Move the lines of the first file beyond `lines_per_part` into further ones."""
+    with result.open("rb") as lines:
+        for number in itertools.count():
+            part = b"".join(itertools.islice(lines, lines_per_part))
+            if not part and number > 0:
+                break
+            if number == 0:
+                first = part
+            else:
+                write_output(result.with_name(f"part-{number:06d}.jsonl"), part)
+    write_output(result, first)  # last, so that no kill loses a line
 
 
 def _rows(

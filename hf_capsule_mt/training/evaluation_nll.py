@@ -1,6 +1,7 @@
-"""The cross entropy of an evaluation without the auxiliary losses, which are in the `eval_loss` of guided models."""
+"""The cross entropy and perplexity of an evaluation: `eval_loss` may be smoothed, and have auxiliary losses in it."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,8 @@ from accelerate.state import GradientState, PartialState
 from accelerate.utils import gather
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+MAX_EXPONENT = 700  # beyond which `math.exp` overflows
 
 
 class EvaluationNLL(TrainerCallback):
@@ -49,4 +52,6 @@ class EvaluationNLL(TrainerCallback):
         if total is None:
             return {}
         loss_sum, num_rows = total.tolist()
-        return {f"{prefix}_nll_loss": loss_sum / num_rows}
+        loss = loss_sum / num_rows
+        perplexity = math.exp(loss) if loss < MAX_EXPONENT else math.inf
+        return {f"{prefix}_nll_loss": loss, f"{prefix}_perplexity": perplexity}

@@ -22,7 +22,7 @@ from hf_capsule_mt.evaluation.metrics import metric_signature, sacrebleu_metric
 from hf_capsule_mt.loading import check_name_or_path, limit_tokenizer
 from hf_capsule_mt.modeling.target_text import decode_target
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
-from hf_capsule_mt.training.checkpoints import average_weights, last_checkpoints, load_weights, save_atomically
+from hf_capsule_mt.training.checkpoints import save_atomically
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import (
@@ -182,17 +182,12 @@ def _bleu_of(
 def _finish(
     trainer: TranslationTrainer, recipe: Recipe, parts: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:
-    """Average if asked to, save the model, evaluate with the recipe's search, and write a result file.
+    """Save the model, evaluate with the recipe's search, and write a result file.
 
     The weights are saved first: whatever fails in the evaluation, they are there.
     """
-    arguments = trainer.args
     output = Path(recipe.output_dir)
     model = unwrapped(cast(nn.Module, trainer.model))
-    averaged = []
-    if arguments.average_last:
-        averaged = last_checkpoints(output, arguments.average_last)
-        load_weights(model, average_weights(averaged))
     _save(trainer, model, tokenizer, output)
     scores: dict[str, float] = {}
     for name in ("validation", "test"):
@@ -209,7 +204,7 @@ def _finish(
         "generation": {"num_beams": 1, **recipe.generation},
         "steps": trainer.state.global_step,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "averaged": [checkpoint.name for checkpoint in averaged],
+        "averaged": [checkpoint.name for checkpoint in trainer.averaged],
         "log": [entry for entry in trainer.state.log_history if "eval_bleu" in entry],
     }
     if trainer.is_world_process_zero():

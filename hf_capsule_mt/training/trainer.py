@@ -22,14 +22,18 @@ from transformers import (
 )
 from transformers.trainer_utils import TrainOutput
 
+from hf_capsule_mt.data.encoding import DropoutDataset
 from hf_capsule_mt.loading import share_weights
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import (
     TRAINER_STATE,
+    average_weights,
     failing_in_one_sentence,
     find_checkpoints,
     last_checkpoint,
+    last_checkpoints,
+    load_weights,
     mark_complete,
     remove_checkpoint,
     set_damaged_aside,
@@ -78,6 +82,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.args.save_total_limit = None
         if self.args.device.type == "cpu" and (self.args.bf16 or self.args.float32_matmul_precision == "medium"):
             unwrapped(cast(nn.Module, self.model)).set_attn_implementation("eager")  # oneDNN is slow on sdpa's blocks
+        if self.args.bpe_dropout and not isinstance(self.train_dataset, DropoutDataset | None):
+            raise ValueError(
+                f"`bpe_dropout` {self.args.bpe_dropout} has no effect on a training set that is encoded already: give "
+                "a `hf_capsule_mt.data.DropoutDataset` with the same dropout, or train by a recipe"
+            )
+        self.averaged: list[Path] = []  # the checkpoints whose mean the model is, once it is trained
         self.stopped = False
         self.stop_signal: int | None = None
         self._saved_step = -1
@@ -200,6 +210,14 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     # ---- training
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train, and end with the average that `average_last` asks for, unless a signal stopped the training."""
+        output = self._train(resume_from_checkpoint, *args, **kwargs)
+        if self.args.average_last and not self.stopped:
+            self.averaged = last_checkpoints(self.output_dir, self.args.average_last)
+            load_weights(unwrapped(cast(nn.Module, self.model)), average_weights(self.averaged))
+        return output
+
+    def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
         output_dir = self.output_dir
         if resume_from_checkpoint in ("last", True):
             if self.args.should_save:

@@ -1,7 +1,9 @@
 """Layer aggregation beside the layers of stock models, as a PEFT method."""
 
 import copy
+import importlib
 import json
+import sys
 
 import pytest
 import torch
@@ -300,3 +302,12 @@ def test_refuses_models_that_do_not_fit():
     model.model.encoder.layers = torch.nn.ModuleList()
     with pytest.raises(ValueError, match="must have one list of layers named"):
         aggregate(model)
+
+
+def test_without_peft_the_error_names_the_extra(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("hf_capsule_mt.adapters")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "peft", None)
+    monkeypatch.setitem(sys.modules, "peft.mapping", None)
+    with pytest.raises(ImportError, match=r"needs peft: pip install 'hf-capsule-mt\[peft\]'"):
+        importlib.import_module("hf_capsule_mt.adapters")

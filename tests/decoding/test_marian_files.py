@@ -74,6 +74,10 @@ def test_a_converted_model_scores_as_marian_does(name, tmp_path):
         logits = model(torch.tensor([tokenizer.encode(source).ids]), labels=labels).logits  # [1, T, V]
         log_probs = logits.log_softmax(-1).gather(-1, labels[..., None])[0, :, 0]
         assert log_probs.tolist() == pytest.approx(scores, abs=2 * PRINTED_STEP)
+        # and so it does when training starts
+        training_logits = model.train()(torch.tensor([tokenizer.encode(source).ids]), labels=labels).logits
+        assert torch.equal(training_logits, logits)
+        model.eval()
 
 
 def test_training_keeps_the_start_at_zero(tmp_path):

@@ -9,7 +9,7 @@ from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import corpora_of
-from hf_capsule_mt.hub.cards import renamed_card, verified_marks
+from hf_capsule_mt.hub.cards import HELD_OUT_MARKS, renamed_card, verified_marks
 
 RECIPE = {
     "about": "EM routing of the layers.",
@@ -121,7 +121,7 @@ def test_marks_are_in_a_card_where_a_reader_judged_them():
     assert "0.75" not in shown(alarm=alarm)
     shown_card = shown(alarm=alarm, labels="by hand")
     assert shown_card.index(flagged) < shown_card.index("| `likely` | 16 | 0.75 | 0.04 |")
-    assert "24 of 43" in shown_card
+    assert HELD_OUT_MARKS in shown_card
 
 
 @pytest.mark.parametrize(
@@ -176,6 +176,22 @@ def test_the_model_that_training_started_from(tmp_path, init_from, base_model, s
     assert card.data.license == "other", "another's weights have a licence of their own"
     assert sentence in str(card)
     assert "/home" not in str(card)
+
+
+@pytest.mark.parametrize(
+    ("data", "card", "license"),
+    [
+        ({"embedded": 20000}, "---\nlicense: mpl-2.0\n---\n", "mpl-2.0"),
+        ({"text": ["a", "b"]}, "---\nlicense: mpl-2.0\n---\n", "other"),
+        ({"embedded": 20000}, "---\nlicense: [\n---\n", "other"),
+        ({"embedded": 20000}, "A README of another kind.\n", "other"),
+    ],
+)
+def test_a_tuned_model_has_the_licence_of_the_card_that_it_started_from(tmp_path, data, card, license):
+    (tmp_path / "student").mkdir()
+    (tmp_path / "student" / "README.md").write_text(card)
+    result = training_result(init_from=str(tmp_path / "student"), data={"train": data})
+    assert card_of([stamped(tmp_path, result)]).data.license == license
 
 
 def test_commands_are_published_without_local_paths(tmp_path):

@@ -8,6 +8,7 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.marian_files import TYPE_NAMES, open_marian
+from hf_capsule_mt.hub import firefox
 from tests.fixtures.marian_models import PRINTED_STEP, SOURCES, TARGETS, marian_folder
 
 pytestmark = pytest.mark.slow
@@ -24,6 +25,17 @@ def test_marian_scores_what_is_written_as_the_engine_does(name, tmp_path, judge)
     targets = [model.tokenizer.encode_target(text) for text in TARGETS]
     for hypothesis, scores in zip(model.decoder.force(sources, targets, Readings()), expected, strict=True):
         assert hypothesis.log_probs == pytest.approx(scores, abs=2 * PRINTED_STEP)
+
+
+@pytest.mark.parametrize("name", ["ssru", "two-spm"])
+def test_a_student_is_compared_with_marian_before_it_is_pushed(name, tmp_path, judge, monkeypatch):
+    monkeypatch.setenv(firefox.PYMARIAN, judge.python)
+    folder = marian_folder(name, tmp_path / "de-en")
+    write_huggingface(folder, tmp_path / "hub")
+    assert firefox.check_student(folder, tmp_path / "hub").endswith("and their scores are Marian's.")
+    monkeypatch.setattr(firefox, "SCORE_TOLERANCE", -1.0)
+    with pytest.raises(firefox.StudentCheckError, match=r"differs from that of the engine by"):
+        firefox.check_student(folder, tmp_path / "hub")
 
 
 @pytest.mark.parametrize("name", sorted({*TYPE_NAMES.values()} - {"float16", "int8"}))

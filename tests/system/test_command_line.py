@@ -48,6 +48,8 @@ WRONG = {
     "convert it by `capsule-mt convert marian OUT --to huggingface`, and use OUT",
     "average --checkpoints marian marian --output out": "it by `capsule-mt convert marian OUT --to huggingface`, and",
     "analyze em --sources two --targets two --show 3 --output out": "--show 3: two has 2 sentences",
+    "average --checkpoints em em --output em/../em": "has weights of its own, which the average would replace: name a",
+    "push em model": "`repo_id` must be owner/name, such as your-name/model, got 'model'",
     "push nofolder owner/model": "nofolder: no such folder",
     "train bad.yaml": "bad.yaml: not YAML",
     "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder; the hub is",

@@ -51,7 +51,13 @@ HEAVY = {
     "evaluation": {"capsule_mt.coverage.calibration", "capsule_mt.files"},
     "modeling": {"routing", "configuration"},
     "adapters": {"configuration", "modeling"},
-    "loading": {"modeling", "capsule_mt.engine", "capsule_mt.models", "capsule_mt.catalog.entries"},
+    "loading": {
+        "data.separate_tokenizer",
+        "modeling",
+        "capsule_mt.engine",
+        "capsule_mt.models",
+        "capsule_mt.catalog.entries",
+    },
     "decoding": {
         *("data.separate_tokenizer", "loading", "modeling"),
         *(f"capsule_mt.{room}" for room in ("catalog", "coverage", "coverage.calibration", "engine", "files")),
@@ -59,7 +65,10 @@ HEAVY = {
     },
     "training": {"data", "loading", "modeling", "evaluation", "capsule_mt.files"},
     "analysis": {"modeling", "capsule_mt.files"},
-    "hub": {"loading", "modeling", "capsule_mt.text"},
+    "hub": {
+        *("loading", "modeling"),
+        *(f"capsule_mt.{room}" for room in ("catalog", "conversions", "engine", "models", "text")),
+    },
     "quickstart": {"decoding", "training", "evaluation", "capsule_mt.coverage.problems"},
     "__init__": {"adapters", "configuration", "modeling", "decoding", "capsule_mt.__init__", "capsule_mt.commands"},
     "extras": set(),

@@ -11,6 +11,7 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt.commands import average
 from hf_capsule_mt.decoding.fast import takes_fast
 from hf_capsule_mt.training import (
     average_checkpoints,
@@ -63,6 +64,16 @@ def test_the_mean_of_the_last(tmp_path):
     assert (tmp_path / "mean" / "tokenizer.json").exists()
     saved = [folder / "tokenizer_config.json" for folder in (tmp_path / "mean", run / "checkpoint-4")]
     assert saved[0].read_text() == saved[1].read_text()  # and not how it was loaded in between
+
+
+def test_an_average_never_replaces_the_weights_of_its_run(tmp_path, call):
+    run = save_run(tmp_path / "run", 2)
+    weights = (run / "checkpoint-2" / "model.safetensors").read_bytes()
+    for output in (run, run / "checkpoint-2"):
+        with pytest.raises(SystemExit):
+            call(average, str(run), "--last", "2", "--output", str(output))
+    assert not (run / "model.safetensors").exists()
+    assert (run / "checkpoint-2" / "model.safetensors").read_bytes() == weights
 
 
 def test_only_complete_checkpoints_are_averaged(tmp_path):

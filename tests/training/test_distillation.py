@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import signal
 
 import pytest
@@ -55,7 +56,11 @@ def test_killed_and_resumed_it_loses_no_line_and_repeats_none(tmp_path):
     rows, number = result(tmp_path)
     assert rows == EXPECTED
     assert number == len(SOURCES)
-    assert {path.name for path in tmp_path.iterdir()} == {"settings.json", RESULT_FILE, SUMMARY_FILE}
+    parts = sorted(path.name for path in tmp_path.glob("part-*.jsonl"))
+    assert parts == [f"part-{number:06d}.jsonl" for number in range(math.ceil(len(SOURCES) / 8))]
+    assert {path.name for path in tmp_path.iterdir()} == {"settings.json", *parts, SUMMARY_FILE}
+    sizes = [len((tmp_path / part).read_text("utf-8").splitlines()) for part in parts]
+    assert sizes[:-1] == [8] * (len(parts) - 1)
 
 
 def test_with_any_number_of_processes(tmp_path):
@@ -78,10 +83,11 @@ def test_other_sources_and_another_teacher_are_named(tmp_path):
 
 def test_a_damaged_result_is_written_again(tmp_path):
     distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
-    content = (tmp_path / RESULT_FILE).read_bytes()
-    (tmp_path / RESULT_FILE).write_bytes(content.replace(b"the", b"tho"))
-    distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
-    assert (tmp_path / RESULT_FILE).read_bytes() == content
+    for name in (RESULT_FILE, "part-000001.jsonl"):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content.replace(b"the", b"tho"))
+        distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
+        assert (tmp_path / name).read_bytes() == content
 
 
 def test_a_line_that_fails_is_left_out_and_costs_no_other(tmp_path):

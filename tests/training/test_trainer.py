@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import signal
 from types import SimpleNamespace
@@ -13,8 +14,9 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, TrainerCallback
 from transformers.integrations import integration_utils
 
-from hf_capsule_mt.training import TranslationTrainingArguments
+from hf_capsule_mt.training import TranslationTrainer, TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import (
+    average_weights,
     find_checkpoints,
     last_checkpoint,
     last_checkpoints,
@@ -122,7 +124,8 @@ def test_the_loss_of_an_evaluation_without_the_auxiliary_losses(tmp_path, genera
     assert measured["eval_nll_loss"] == pytest.approx(total["nll_loss"], rel=1e-5)
     assert measured["eval_loss"] == pytest.approx(total["loss"], rel=1e-5)
     assert measured["eval_nll_loss"] < measured["eval_loss"] - 0.1
-    assert "eval_nll_loss" in trainer.state.log_history[-1]
+    assert measured["eval_perplexity"] == pytest.approx(math.exp(total["nll_loss"]), rel=1e-5)
+    assert {"eval_nll_loss", "eval_perplexity"} <= trainer.state.log_history[-1].keys()
 
 
 def collapsed_lines(caplog):
@@ -282,6 +285,25 @@ def test_an_average_of_more_checkpoints_than_the_run_saves_is_refused_at_the_sta
     trainer = make_trainer(tmp_path, average_last=count, **arguments)
     trainer.train()
     assert len(find_checkpoints(tmp_path, by_signal=False)) == count
+
+
+def test_the_trainer_ends_with_the_average(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=4, average_last=2, save_strategy="steps", save_steps=2)
+    trainer.train()
+    assert [folder.name for folder in trainer.averaged] == ["checkpoint-2", "checkpoint-4"]
+    expected = average_weights(trainer.averaged)
+    assert_same_bits({name: weights(trainer)[name] for name in expected}, expected)
+    again = make_trainer(tmp_path, max_steps=4, average_last=2, save_strategy="steps", save_steps=2)
+    again.train(resume_from_checkpoint="last")  # which has no step left
+    assert_same_bits(weights(again), weights(trainer))
+
+
+def test_bpe_dropout_without_texts_is_refused(tmp_path):
+    trainer = make_trainer(tmp_path, bpe_dropout=0.5)
+    arguments = {"model": trainer.model, "args": trainer.args, "data_collator": trainer.data_collator}
+    with pytest.raises(ValueError, match=r"`bpe_dropout` 0\.5 has no effect on a training set that is encoded"):
+        TranslationTrainer(train_dataset=CORPUS["train"], **arguments)
+    TranslationTrainer(eval_dataset=CORPUS["validation"], **arguments)
 
 
 @pytest.mark.parametrize(("settings", "chosen"), [({}, "sdpa"), ({"bf16": True}, "eager")])

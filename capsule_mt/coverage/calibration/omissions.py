@@ -15,7 +15,7 @@ FUNCTION_WORDS, SHARE_OF_VOCABULARY = 50, 0.01
 # content words to drop: a number of them, or (as a float) a share
 AMOUNTS: tuple[int | float, ...] = (0, 1, 2, 0.5)
 MIN_WORDS = 8  # that a translation must have for `cut_out`
-_SPACE_BEFORE_MARK = re.compile(r"\s+(?=[,.;:!?])")
+_SPACE_BEFORE_MARK = re.compile(r"(?<!\s)\s+(?=[,.;:!?])")
 
 
 class WithOmissions(NamedTuple):

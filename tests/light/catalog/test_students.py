@@ -1,8 +1,11 @@
 """Firefox' students by name: from a registry to a translation."""
 
+import sys
+
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
+from capsule_mt.commands import convert
 from tests.fixtures.students import OPTIONS, PIECES, write_student
 
 SOURCES = ["the old man buys a red hat.", "a hat"]
@@ -32,3 +35,20 @@ def test_a_student_by_name_translates_as_from_its_folder(targets, registry, tmp_
             SOURCES, max_new_tokens=9, coverage=CoverageOptions()
         )
         assert translations == expected
+
+
+def test_a_student_by_name_keeps_its_licence_when_it_is_converted(registry, tmp_path, monkeypatch):
+    registry.add("en-cs", content=registry_files(write_student(tmp_path / "student")))
+    registry.models["en-cs"][0] |= {"version": "2.1", "metrics": {"flores200-plus": {"chrf": 57.3}}}
+    registry.publish()
+    monkeypatch.setattr(sys, "argv", ["convert", "en-cs", str(tmp_path / "out"), "--to", "huggingface"])
+    convert.main()
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert card.startswith("---\nlanguage:\n- en\n- cs\nlicense: mpl-2.0\n")
+    assert "- Version: 2.1.\n- Kind: base-memory.\n" in card
+    assert "| flores200-plus chrf | 57.3 |" in card
+    monkeypatch.setattr(
+        sys, "argv", ["convert", str(tmp_path / "student"), str(tmp_path / "other"), "--to", "huggingface"]
+    )
+    convert.main()
+    assert not (tmp_path / "other" / "README.md").exists()  # whose licence nobody knows

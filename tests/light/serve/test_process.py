@@ -310,9 +310,21 @@ def children_of(process):
     return pids
 
 
-def stopped_child_of(server):
-    """Stop the process that reads a model, as if it took forever, and return it."""
-    until(lambda: children_of(server))
+def command_of(pid):
+    """Return the arguments of a process, or nothing if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def stopped_child_of(server, is_forked=False):
+    """Stop the process that reads a model, as if it took forever, and return it.
+
+    is_forked: a server with one thread forks itself. Any other starts a program, for which it waits in a system call:
+        there, the process is stopped once it runs that program.
+    """
+    own_command = b"" if is_forked else command_of(server.pid)
+    until(lambda: any(command_of(child) not in (b"", own_command) for child in children_of(server)))
     (child,) = children_of(server)
     os.kill(child, signal.SIGSTOP)
     return child
@@ -485,7 +497,7 @@ def test_sigterm_while_the_first_model_is_read_ends_its_process(tmp_path):
     write_hostile("vocabulary", "tokens", 2_000_000, tmp_path / "en-pt")
     command = [sys.executable, "-m", "capsule_mt", "serve", "--port", "0", str(tmp_path / "en-pt")]
     server = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    child = stopped_child_of(server)
+    child = stopped_child_of(server, is_forked=True)
     server.send_signal(signal.SIGTERM)
     _, complaint = server.communicate(timeout=60)
     assert (server.returncode, complaint) == (0, "stopped by SIGTERM before the models were loaded\n")
