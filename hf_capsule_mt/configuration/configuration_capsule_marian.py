@@ -96,6 +96,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             these and a `layer_aggregation_update_scale` of 0.1.
         layer_aggregation_update_scale (`float`, defaults to 1.0):
             How fast these maps move in training, beside all other weights: their parameters are stored divided by it.
+            peft refuses to adapt such maps: name other `target_modules`.
         layer_aggregation_normalize_total_input (`bool`, defaults to `True`):
             For `"dynamic_routing"`: divide an output capsule's total input by its total weight. `False` is the paper's
             equation 6, with which no routing happens at 512 capsules.

@@ -107,9 +107,8 @@ class Start(NamedTuple):
 
     Deviation: the papers do not say how F_l, W_l and W_l->n start. As the only way to the decoder, maps that start at
     random do not learn from scratch, with routing or without: until the decoder reads the source, Adam moves them on
-    noise in the direction that all tokens share, LayerNorm divides the rest away, and within 200 steps the encoder
-    writes one vector for all tokens. On top of a trained model they learn. From scratch they do if they start at
-    layers and also move a tenth as fast; either alone is not enough.
+    noise in the few directions that tokens share, and LayerNorm divides the rest away. On top of a trained model they
+    learn. From scratch they do if they start at layers and also move a tenth as fast; either alone is not enough.
     """
 
     weight: tuple[tuple[float, ...], ...]
