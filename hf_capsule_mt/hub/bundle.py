@@ -28,7 +28,6 @@ class Definition(NamedTuple):
     source: its text and the comments before it.
     """
 
-    module: str
     names: frozenset[str]
     uses: frozenset[str]
     source: str
@@ -88,7 +87,7 @@ def _read(module: str, modules: dict[str, list[Definition]], imports: dict[str, 
                 imports[alias.asname or alias.name.partition(".")[0]] = ast.unparse(ast.Import([alias]))
         elif number > 0:  # no docstring
             names, uses = frozenset(_defined(statement)), frozenset(_used(statement))
-            definitions.append(Definition(module, names, uses, "".join(lines[start:end])))
+            definitions.append(Definition(names, uses, "".join(lines[start:end])))
     modules[module] = definitions
 
 
@@ -96,9 +95,8 @@ def _defined(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
         yield statement.name
     elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                yield node.id
+        for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
+            yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
     else:
         raise ValueError(f"line {statement.lineno} of a bundled module: {type(statement).__name__} defines no name")
 
