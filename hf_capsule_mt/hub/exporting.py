@@ -16,6 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
 from hf_capsule_mt.hub.load_test import PROGRAM, Probe, probe
+from hf_capsule_mt.hub.seams import unused_definitions
 from hf_capsule_mt.loading import limit_tokenizer, load_checkpoint, share_weights
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
@@ -67,12 +68,19 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
     model.save_pretrained(path)
     share_weights(path)
     limit_tokenizer(copy.deepcopy(tokenizer), model.config).save_pretrained(path)
-    code = bundle([type(model).__module__, PIPELINE_MODULE], HEADER)
-    (path / f"{CODE_MODULE}.py").write_text(code, encoding="utf-8")
+    (path / f"{CODE_MODULE}.py").write_text(code_of(model), encoding="utf-8")
     _update_json(path / "config.json", _config_entries(config_class))
     is_own = (type(tokenizer).__module__, type(tokenizer).__name__) == (TOKENIZER_MODULE, TOKENIZER_CLASS)
     _update_json(path / "tokenizer_config.json", {"auto_map": TOKENIZER_AUTO_MAP if is_own else None})
     return path
+
+
+def code_of(model: TranslationModel) -> str:
+    """Return the file with the code of a model and its pipeline, without the seams that its configuration leaves out.
+
+    Loaded from it, the model takes no other layers, heads, guidance or losses: an error names what is not there.
+    """
+    return bundle([type(model).__module__, PIPELINE_MODULE], HEADER, unused_definitions(model.config))
 
 
 def check_export(folder: str | os.PathLike[str]) -> None:
