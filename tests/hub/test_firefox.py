@@ -97,6 +97,7 @@ assert "hf_capsule_mt" not in sys.modules
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["ssru", "two of other sizes"])
 def test_a_student_by_one_command_on_the_hub(kind, tmp_path):
