@@ -30,6 +30,7 @@ INIT_STDS = {
     "dynamic": 0.22,
     "em": 0.22,
     "em_from_top": 0.18,
+    "heads_own": 0.2,
 }
 MAX_TOLERANCE = 0.05
 WIDTH = 128
