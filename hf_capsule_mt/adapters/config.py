@@ -1,7 +1,7 @@
 """The configuration of an adapter: what `CapsuleMarianConfig` says of layer aggregation, for any model."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from peft import PeftConfig
 
@@ -11,11 +11,10 @@ from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMari
 SHORT_NAMES = {"em": "em_routing", "dynamic": "dynamic_routing"}
 # methods whose first weights are (0 ... 0, 1)
 STARTS_AT_TOP = ("dense", "mudd")
-CHOICES = {
-    "side": (None, "both", "encoder", "decoder"),
-    "placement": (None, "adds", "replaces"),
-    "where": ("top", "every"),
-}
+Side = Literal[None, "both", "encoder", "decoder"]
+Placement = Literal[None, "adds", "replaces"]
+Where = Literal["top", "every"]
+CHOICES = {"side": get_args(Side), "placement": get_args(Placement), "where": get_args(Where)}
 
 
 @dataclass
@@ -43,9 +42,9 @@ class CapsuleConfig(PeftConfig):
     """
 
     method: str = "em_routing"
-    side: Literal["both", "encoder", "decoder"] | None = None
-    placement: Literal["adds", "replaces"] | None = None
-    where: Literal["top", "every"] = "top"
+    side: Side = None
+    placement: Placement = None
+    where: Where = "top"
     num_capsules: int | None = None
     num_iterations: int = 3
     capsule_input: Literal["all", "own"] = "own"

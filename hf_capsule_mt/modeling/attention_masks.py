@@ -19,6 +19,11 @@ from hf_capsule_mt.modeling.padding import padding_mask_or_none
 OWN_ATTENTION = ("eager", "sdpa")
 
 
+def implementation_of(config: CapsuleMarianConfig, output_attentions: bool) -> str:
+    """Return which implementation computes: only eager attention has weights to return."""
+    return "eager" if output_attentions else config._attn_implementation
+
+
 def source_mask(
     config: CapsuleMarianConfig,
     padding_mask: torch.Tensor | None,

@@ -23,7 +23,7 @@ from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer
-from hf_capsule_mt.modeling.attention_masks import source_mask, target_mask
+from hf_capsule_mt.modeling.attention_masks import implementation_of, source_mask, target_mask
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.coverage import PastFutureModel
 from hf_capsule_mt.modeling.encoder_decoder import (
@@ -178,7 +178,7 @@ class CapsuleMarianEncoder(TransformerStack):
                     f"`attention_mask` of {type(self).__name__} must be {list(hidden.shape[:2])}, got "
                     f"{list(attention_mask.shape)}"
                 )
-        implementation = "eager" if output_attentions else self.config._attn_implementation
+        implementation = implementation_of(self.config, output_attentions)
         mask = source_mask(self.config, attention_mask, hidden, implementation)
         states, attentions, routings = [hidden], [], {}
         for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
@@ -247,7 +247,7 @@ class CapsuleMarianDecoder(TransformerStack):
         self_attention_cache = None if cache is None else cache.self_attention_cache
         start = 0 if self_attention_cache is None else self_attention_cache.get_seq_length()
         hidden = self.embed(input_ids, inputs_embeds, start)
-        implementation = "eager" if output_attentions else self.config._attn_implementation
+        implementation = implementation_of(self.config, output_attentions)
         if self.config.decoder_self == "ssru":
             mask = mask_of_new_tokens(attention_mask, hidden.shape[1])
         else:

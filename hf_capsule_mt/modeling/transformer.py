@@ -18,7 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
-from hf_capsule_mt.modeling.attention_masks import OWN_ATTENTION, additive_mask, bidirectional_mask
+from hf_capsule_mt.modeling.attention_masks import OWN_ATTENTION, additive_mask, bidirectional_mask, implementation_of
 from hf_capsule_mt.modeling.head_aggregation import build_output_projection, project_heads
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.positions import sinusoids
@@ -113,7 +113,7 @@ class MultiHead(nn.Module):
         sdpa (huggingface/transformers#35032).
         """
         scaling = self.head_width**-0.5
-        implementation = "eager" if output_attentions else self.config._attn_implementation
+        implementation = implementation_of(self.config, output_attentions)
         if self.is_cross and isinstance(mask, torch.Tensor) and mask.dim() == 2:  # flex has masks of its own kind
             mask, implementation = bidirectional_mask(mask, queries.shape[2]), "sdpa"
         if implementation not in OWN_ATTENTION:
