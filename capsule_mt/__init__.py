@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from capsule_mt.coverage.results import Adequacy, Coverage, SentenceCoverage, TargetWord, Word
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.formats.reading import translate_file
+    from capsule_mt.judge.encoder import Encoder, HiddenStates
     from capsule_mt.models.weights import CheckpointError
     from capsule_mt.translate.loading import load
     from capsule_mt.translate.options import TranslationOptions
@@ -30,6 +31,8 @@ _HOMES = {
     "Check": "checks.results",
     "Coverage": "coverage.results",
     "CoverageOptions": "coverage.options",
+    "Encoder": "judge.encoder",
+    "HiddenStates": "judge.encoder",
     "PivotTranslator": "translate.pivot",
     "Segment": "translate.results",
     "SentenceCoverage": "coverage.results",
@@ -48,6 +51,8 @@ __all__ = [
     "CheckpointError",
     "Coverage",
     "CoverageOptions",
+    "Encoder",
+    "HiddenStates",
     "PivotTranslator",
     "Segment",
     "SentenceCoverage",

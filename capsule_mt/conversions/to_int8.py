@@ -8,7 +8,7 @@ from capsule_mt.conversions.to_huggingface import WriteWeights, write_huggingfac
 from capsule_mt.models.int8_weights import write_int8_weights
 from capsule_mt.models.loading import CONFIG_FILE, HubCheckpoint, is_marian
 from capsule_mt.models.opening import open_file
-from capsule_mt.models.registry import write_program
+from capsule_mt.models.registry import ENCODERS, write_encoder, write_program
 from capsule_mt.models.weights import write_json
 
 # beside config.json and the weights: how to generate, the tokenizer, the shortlist, and who may use it for what
@@ -38,7 +38,8 @@ def write_checkpoint(folder: str | os.PathLike[str], out: str | os.PathLike[str]
         write_huggingface(folder, out, write_weights)
         return
     checkpoint = HubCheckpoint(os.fspath(folder))
-    _, parts = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
+    write = write_encoder if checkpoint.config.get("model_type") in [*ENCODERS] else write_program
+    _, parts = write(checkpoint.config, checkpoint.weights, checkpoint.origin)
     os.makedirs(out, exist_ok=True)
     write_weights(out, checkpoint.weights, parts)
     config = {name: value for name, value in checkpoint.config.items() if name != "torch_dtype"}

@@ -26,6 +26,10 @@ LIGHT = {
     "catalog": {"files", "messages", "models.probing", "models.registry", "text"},
     "checks": {"text"},
     "coverage": {"checks", "engine", "text"},
+    "judge": {
+        *("catalog.entries", "catalog.store", "engine", "messages", "models"),
+        "translate.first_use",
+    },
     "translate": {
         *("engine", "models", "catalog", "checks", "coverage", "text", "files", "messages", "options"),
         "__init__",
@@ -41,7 +45,7 @@ LIGHT = {
         *("web", "engine", "files", "formats", "models", "catalog", "conversions", "coverage", "text", "messages"),
         *("options", "translate", "coverage.calibration", "serve", "__init__"),
     },
-    "__init__": {"checks", "engine", "formats", "models", "coverage", "translate"},
+    "__init__": {"checks", "engine", "formats", "judge", "models", "coverage", "translate"},
     "__main__": {"commands"},
 }
 HEAVY = {
