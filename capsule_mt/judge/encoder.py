@@ -12,6 +12,7 @@ from capsule_mt.messages import with_unit
 from capsule_mt.models.encoder_loading import LoadedEncoder, load_encoder
 from capsule_mt.models.opening import check_name_or_folder
 from capsule_mt.models.tensors import of_floats
+from capsule_mt.text.tokenizer_protocol import Encoded
 
 
 class HiddenStates(NamedTuple):
@@ -80,18 +81,27 @@ class Encoder:
         """Return the hidden states of each text; refuse a text with more than `max_tokens`."""
         if isinstance(texts, str):
             raise TypeError("`texts` must be a sequence of texts, got one text: put it into a list")
-        encodings = [self.loaded.tokenizer.encode(text) for text in texts]
+        encodings = [self.tokenize(text) for text in texts]
         for index, encoding in enumerate(encodings):
             if len(encoding.ids) > self.max_tokens:
                 raise ValueError(
                     f"`texts`: number {index} has {with_unit(len(encoding.ids), 'tokens')}, and the model reads at "
                     f"most {self.max_tokens}: cut it"
                 )
-        joined = self.loaded.encode([encoding.ids for encoding in encodings])
+        states = self.states_of([encoding.ids for encoding in encodings])
         return [
-            HiddenStates(encoding.ids, encoding.offsets, self._by_layer(numbers, len(encoding.ids)))
-            for encoding, numbers in zip(encodings, joined, strict=True)
+            HiddenStates(encoding.ids, encoding.offsets, by_layer)
+            for encoding, by_layer in zip(encodings, states, strict=True)
         ]
+
+    def tokenize(self, text: str) -> Encoded:
+        """Return the tokens of a text between special ones, and the characters that each stands for."""
+        return self.loaded.tokenizer.encode(text)
+
+    def states_of(self, sources: Sequence[Sequence[int]]) -> list[dict[int, Tensor]]:
+        """Return the states of texts by their tokens, for each layer [tokens, width]."""
+        joined = self.loaded.encode(sources)
+        return [self._by_layer(numbers, len(ids)) for ids, numbers in zip(sources, joined, strict=True)]
 
     def encode(self, texts: Sequence[str]) -> "list[array[float]]":
         """Return the vector of each text: the mean over its tokens in the highest layer, as in sentence-transformers.
