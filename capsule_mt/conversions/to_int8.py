@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from typing import Any
 
 from capsule_mt.conversions.to_huggingface import WriteWeights, write_huggingface
 from capsule_mt.models.int8_weights import write_int8_weights
@@ -32,8 +33,13 @@ def write_int8(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> N
     write_checkpoint(folder, out, write_int8_weights)
 
 
-def write_checkpoint(folder: str | os.PathLike[str], out: str | os.PathLike[str], write_weights: WriteWeights) -> None:
-    """Write the model in `folder` to the folder `out`, with its weights as `write_weights` writes them."""
+def write_checkpoint(
+    folder: str | os.PathLike[str], out: str | os.PathLike[str], write_weights: WriteWeights, **fields: Any
+) -> None:
+    """Write the model in `folder` to the folder `out`, with its weights as `write_weights` writes them.
+
+    fields: of config.json, where they differ from those of the model.
+    """
     if is_marian(folder):
         write_huggingface(folder, out, write_weights)
         return
@@ -43,7 +49,7 @@ def write_checkpoint(folder: str | os.PathLike[str], out: str | os.PathLike[str]
     os.makedirs(out, exist_ok=True)
     write_weights(out, checkpoint.weights, parts)
     config = {name: value for name, value in checkpoint.config.items() if name != "torch_dtype"}
-    write_json(os.path.join(out, CONFIG_FILE), {**config, "dtype": "float32"})
+    write_json(os.path.join(out, CONFIG_FILE), {**config, "dtype": "float32", **fields})
     for name in sorted(filter(COPIED.fullmatch, os.listdir(folder))):
         with open_file(os.path.join(folder, name)) as source, open(os.path.join(out, name), "wb") as target:
             shutil.copyfileobj(source, target)
