@@ -87,7 +87,8 @@ def lost(model: Any, tokenizer: Any, text: tuple[list[str], list[str]], sentence
     from hf_capsule_mt.analysis.lost_sentences import lost_sentences
 
     stride = max(1, len(text[0]) // sentences)
-    results = lost_sentences(model, tokenizer, *(lines[::stride][:sentences] for lines in text), joined)
+    sources, targets = (lines[::stride][:sentences] for lines in text)
+    results = lost_sentences(model, tokenizer, sources, targets, joined)
     for result in results:
         guided = "" if result.past_future is None else f"by PAST and FUTURE {result.past_future}, "
         layer, head = result.head
