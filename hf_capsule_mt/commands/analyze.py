@@ -142,7 +142,8 @@ def main() -> None:
         result["around_the_step"] = [entry._asdict() for entry in shares]
     for joined in arguments.joined:
         answers = lost(model, tokenizer, (all_sources, all_targets), arguments.sentences, joined)
-        result.setdefault("lost_sentences", []).extend(answer._asdict() for answer in answers)
+        named_answers = {f"{answer.lost} of {joined}": answer._asdict() for answer in answers}
+        result.setdefault("lost_sentences", {}).update(named_answers)
     print(f"Numbers: {write_result(named(arguments.output, '.json'), result)}")
     pictures = draw_stacks(layer_weights, arguments.output)
     for routing, entries in statistics.items():
