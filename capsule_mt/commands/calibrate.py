@@ -43,7 +43,7 @@ from capsule_mt.commands.loading import folders_of, load_translator
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.files.outputs import check_output_folder, write_output
 from capsule_mt.files.reading import open_text
-from capsule_mt.models.loading import CONFIG_FILE
+from capsule_mt.models.loading import CONFIG_FILE, is_ctranslate2
 from capsule_mt.models.shipped import CALIBRATION_FILE
 
 STATE_OF_TRAINING = ".pt", ".pth"
@@ -158,7 +158,7 @@ def _write_calibration(translator: Any, folder: Path, output: Path) -> str:
             if file.is_file() and not file.name.endswith(STATE_OF_TRAINING):
                 shutil.copy(file, output)
     calibration, config = dict(translator.loaded.calibration), output / CONFIG_FILE
-    if not config.is_file():
+    if not config.is_file() or is_ctranslate2(output):
         _write_json(output / CALIBRATION_FILE, calibration)
         return str(output / CALIBRATION_FILE)
     _write_json(config, {**json.loads(config.read_text(encoding="utf-8")), "coverage_calibration": calibration})

@@ -54,6 +54,9 @@ def main() -> None:
         from capsule_mt.translate.translator import Translator
 
         Translator.from_pretrained(model)  # checks a download that was never used
+    from capsule_mt.models.loading import refuse_ctranslate2
+
+    refuse_ctranslate2(model)
     _convert(model, arguments, sources)
     for file in sorted(arguments.out.iterdir()):
         print(file)

@@ -6,7 +6,7 @@ import shutil
 
 from capsule_mt.conversions.to_huggingface import WriteWeights, write_huggingface
 from capsule_mt.models.int8_weights import write_int8_weights
-from capsule_mt.models.loading import CONFIG_FILE, HubCheckpoint, is_marian
+from capsule_mt.models.loading import CONFIG_FILE, HubCheckpoint, is_marian, refuse_ctranslate2
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.weights import write_json
@@ -34,6 +34,7 @@ def write_int8(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> N
 
 def write_checkpoint(folder: str | os.PathLike[str], out: str | os.PathLike[str], write_weights: WriteWeights) -> None:
     """Write the model in `folder` to the folder `out`, with its weights as `write_weights` writes them."""
+    refuse_ctranslate2(folder)
     if is_marian(folder):
         write_huggingface(folder, out, write_weights)
         return
