@@ -206,6 +206,7 @@ def remove_model(name: str) -> Path:
         names = ", ".join(model.name for model in downloaded_models()) or "none"
         raise CatalogError(f"{name} is not downloaded; downloaded models: {names}")
     with lock_output(folder.with_name(f"{folder.name}.download")):
+        (folder / FACTS_FILE).unlink(missing_ok=True)  # first: without it, what an interruption leaves is no model
         for path in (folder, partial):
             if path.exists():
                 shutil.rmtree(path)

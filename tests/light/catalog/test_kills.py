@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from capsule_mt.catalog.entries import cache_folder
-from capsule_mt.catalog.store import resolve
+from capsule_mt.catalog.store import downloaded_models, remove_model, resolve
 from tests.fixtures.kills import is_killed
 from tests.light.catalog.conftest import CONTENT
 
@@ -87,3 +87,11 @@ def test_a_file_that_changed_since_its_download_broke_off(registry):
     after_the_cut = next(number for number in kills(lambda: resolve("en-pt")) if part.exists() and part.stat().st_size)
     for number in kills(lambda: resolve("en-pt"), interrupt_old):
         assert files_of(resolve("en-pt"))["vocab.enpt.spm"] == NEW["vocab"], number
+
+
+def test_a_removal(registry):
+    expected = files_of(resolve("en-pt"))
+    for number in kills(lambda: remove_model("en-pt"), lambda: resolve("en-pt")):
+        listed = downloaded_models()
+        assert [files_of(model.folder) for model in listed] in ([], [expected]), number  # as a whole or not at all
+        assert files_of(resolve("en-pt")) == expected, number
