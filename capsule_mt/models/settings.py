@@ -92,7 +92,7 @@ def _without_aliases(fields: Mapping[str, Any], origin: str) -> Mapping[str, Any
     for alias, name in ALIASES.items():
         if name in aliases and fields.get(name) is not None and fields[name] != aliases[name]:
             raise CheckpointError(
-                f"{origin}: `{alias}` {shown(aliases[name])} and `{name}` {shown(fields[name])} are the same field for "
-                "transformers: remove the wrong one"
+                f"{origin}: `{alias}` {shown(aliases[name])} and `{name}` {shown(fields[name])} are the same field "
+                "for transformers: remove the wrong one"
             )
     return {**fields, **aliases}
