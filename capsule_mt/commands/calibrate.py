@@ -100,6 +100,7 @@ def main() -> None:
     methods = arguments.method or methods_of(translator)
     prepare_reverse(translator, methods, arguments)
     examples = examples_of(translator, arguments.source, arguments.target, arguments.align_with, arguments.sentences)
+    original_head = translator.calibration.head
     if set(translator.loaded.calibration) <= {*methods, "optional_words", "function_words", "support", "length"}:
         translator.set_calibration({})  # all of it is fitted anew
     for method in methods:
@@ -111,6 +112,12 @@ def main() -> None:
         except NoHeadError as error:
             if arguments.method:
                 raise
+            if original_head is not None:
+                layer, head = original_head
+                raise NoHeadError(
+                    f"{error}; the calibration with layer {layer}, head {head}, stays as it was: calibrate on more "
+                    "text, also by `--align-with`, or name other methods by `--method`"
+                ) from None
             print(error)
         else:
             check(translator, examples.checked, method)

@@ -179,14 +179,14 @@ def row_maker(translator: "Scorer", arguments: argparse.Namespace) -> RowMaker:
     return RowMaker(score, columns, "pair", needs_check, arguments.strict, (PROBE, PROBE))
 
 
-def resumable_output(arguments: argparse.Namespace) -> WindowedOutput:
+def resumable_output(translator: "Scorer", arguments: argparse.Namespace) -> WindowedOutput:
     """Return the output file, which a second run with the same settings goes on with."""
     names = (
         *("coverage", "adequacy", "batch_tokens", "window"),
         *("int8", "backend", "dtype", "src_lang", "tgt_lang"),
     )
     settings = {"version": __version__, **{name: getattr(arguments, name) for name in names}}
-    settings |= digests_of([arguments.model], arguments)
+    settings |= digests_of([arguments.model], arguments, translator, has_coverage=has_checks(arguments))
     return WindowedOutput([arguments.output], settings, arguments.restart)
 
 
@@ -212,7 +212,7 @@ def main() -> int:
         header = header_of(arguments, form, note) if has_checks(arguments) or form == "html" else None
         output, stream = None, sys.stdout.buffer
         if resumes:
-            output = resumable_output(arguments)
+            output = resumable_output(translator, arguments)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
         held_back = stack.enter_context(holding_back(stream)) if header is not None and output is None else None

@@ -307,14 +307,22 @@ def _tokens(
     folder: str, config: Mapping[str, Any], generation: Mapping[str, Any], vocabulary: int
 ) -> tuple[int, int, int, int | None]:
     """Return the token ids of start, end (-1 for none) and padding, and the id forced at the limit."""
+    # beside a generation_config.json, `generate()` does not read config.json
+    has_file = os.path.lexists(os.path.join(folder, GENERATION_FILE))
     start_name, *other_names = TOKENS
-    if generation.get(start_name) is None and config.get(start_name) is None:
+    settings = generation if has_file else {**config, **generation}
+    if settings.get(start_name) is None and (settings.get("bos_token_id") is not None or not config.get(start_name)):
         start_name = "bos_token_id"  # as transformers does
     token_ids: list[int | None] = []
     for name in (start_name, *other_names):
         file, value = GENERATION_FILE, generation.get(name)
-        if value is None:
+        if value is None and not (has_file and name == "forced_eos_token_id"):
             file, value = CONFIG_FILE, config.get(name)
+            if has_file and name == "eos_token_id" and value is not None:
+                raise CheckpointError(
+                    f"{os.path.join(folder, GENERATION_FILE)}: lacks `{name}`, without which `generate()` of "
+                    f"transformers does not end a translation: copy it from {CONFIG_FILE}"
+                )
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, list):
