@@ -95,11 +95,6 @@ class IterationStatistics:
         return 0 if self.shares is None else len(self.shares)
 
     @property
-    def mean_shares(self) -> list[float]:
-        """The mean share of the inputs that each output capsule gets."""
-        return [] if self.shares is None else self.shares.tolist()
-
-    @property
     def effective_capsules(self) -> float:
         return 0.0 if self.shares is None else effective_number(self.shares)
 
