@@ -101,11 +101,10 @@ def read_parquet(files: tuple[str, ...], languages: Pair, settings: dict[str, An
             number += 1
             position = f"{file}, row {number}"
             pair = (row["translation"] or {}) if is_nested else row
-            source, target = (pair.get(column) for column in columns)
-            for column, text in zip(columns, (source, target), strict=True):
-                if not isinstance(text, str):
-                    raise ValueError(f"{position}: no text {column!r}, but {text!r}")
-            yield (source, target), (position, position)
+            for column in columns:
+                if not isinstance(pair.get(column), str):
+                    raise ValueError(f"{position}: no text {column!r}, but {pair.get(column)!r}")
+            yield (pair[columns[0]], pair[columns[1]]), (position, position)
 
 
 def read_jsonl(files: tuple[str, ...], languages: Pair, settings: dict[str, Any]) -> Pairs:

@@ -70,6 +70,9 @@ class TranslationTrainer(Seq2SeqTrainer):
     checkpoint of `output_dir`, if there is one. On a CPU, a killed and resumed run ends bit for bit like an
     uninterrupted one. SIGTERM and SIGINT save a checkpoint after the step, end the training and set `stopped`; this
     checkpoint takes part in no average and goes when the next one is saved.
+
+    With `predict_with_generate` and `compute_metrics`, each evaluation prints three translations. `training_curve.svg`
+    in `output_dir` shows the losses so far.
     """
 
     args: TranslationTrainingArguments
