@@ -165,7 +165,7 @@ def _write_calibration(translator: Any, folder: Path, output: Path) -> str:
             if file.is_file() and not file.name.endswith(STATE_OF_TRAINING):
                 shutil.copy(file, output)
     calibration, config = dict(translator.loaded.calibration), output / CONFIG_FILE
-    if not config.is_file() or is_ctranslate2(output):
+    if not config.is_file() or is_ctranslate2(output) or (output / CALIBRATION_FILE).is_file():
         _write_json(output / CALIBRATION_FILE, calibration)
         return str(output / CALIBRATION_FILE)
     _write_json(config, {**json.loads(config.read_text(encoding="utf-8")), "coverage_calibration": calibration})

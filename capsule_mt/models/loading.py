@@ -14,6 +14,7 @@ from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.opening import check_shortlist
 from capsule_mt.models.registry import write_program
+from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.models.weights import (
     INT8_FILE,
     SMALL_FILE,
@@ -136,8 +137,18 @@ class HubCheckpoint:
         self.folder = folder
         self.origin = self.calibrated_by = os.path.join(folder, CONFIG_FILE)
         self.config = read_json(self.origin)
+        calibration_file = os.path.join(folder, CALIBRATION_FILE)
+        if os.path.lexists(calibration_file):
+            self._add_calibration(calibration_file)
         self.generation = _generation(folder, self.config)
         self.weights = weights_in(folder)
+
+    def _add_calibration(self, file: str) -> None:
+        """Read the calibration that an export has beside config.json."""
+        calibration, name = read_json(file), "coverage_calibration"
+        if self.config.get(name) not in (None, calibration):
+            raise CheckpointError(f"{file}: differs from `{name}` of {self.origin}: remove one of them")
+        self.config[name], self.calibrated_by = calibration, file
 
     def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer | FairseqTokenizer | PieceTokenizer":
         has_pieces, has_json = (os.path.lexists(os.path.join(self.folder, name)) for name in TOKENIZERS)
