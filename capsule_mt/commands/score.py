@@ -220,7 +220,9 @@ def resumable_output(translator: "Scorer | None", arguments: argparse.Namespace)
 
     settings = {"version": __version__, **{name: getattr(arguments, name) for name in names}}
     models = [] if arguments.model is None else [arguments.model]
-    settings |= digests_of(models, arguments, translator, has_coverage=translator is not None and has_checks(arguments))
+    settings |= digests_of(
+        models, arguments, translator, has_coverage=translator is not None and has_checks(arguments)
+    )
     if arguments.judge is not None:
         settings["judge"] = [checkpoint_digests(folder) for folder in folders_of(arguments.judge)]
     return WindowedOutput([arguments.output], settings, arguments.restart)
