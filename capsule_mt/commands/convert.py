@@ -56,6 +56,9 @@ def main() -> None:
     model = Path(model_folder(arguments.model, "convert each of them"))
     if (model / FACTS_FILE).exists():
         _load(model)  # checks a download that was never used
+    from capsule_mt.models.loading import refuse_ctranslate2
+
+    refuse_ctranslate2(model)
     _convert(model, arguments, sources)
     for file in sorted(arguments.out.iterdir()):
         print(file)

@@ -210,7 +210,7 @@ def row_maker(translator: "Scorer | None", judge: "Judge | None", arguments: arg
     return RowMaker(score, columns, "pair", needs_check, arguments.strict, (PROBE, PROBE))
 
 
-def resumable_output(arguments: argparse.Namespace) -> WindowedOutput:
+def resumable_output(translator: "Scorer | None", arguments: argparse.Namespace) -> WindowedOutput:
     """Return the output file, which a second run with the same settings goes on with."""
     names = (
         *("coverage", "adequacy", "judge", "batch_tokens", "window"),
@@ -219,7 +219,10 @@ def resumable_output(arguments: argparse.Namespace) -> WindowedOutput:
     from capsule_mt.files.digests import checkpoint_digests  # late: only a run that resumes needs it
 
     settings = {"version": __version__, **{name: getattr(arguments, name) for name in names}}
-    settings |= digests_of([] if arguments.model is None else [arguments.model], arguments)
+    models = [] if arguments.model is None else [arguments.model]
+    settings |= digests_of(
+        models, arguments, translator, has_coverage=translator is not None and has_checks(arguments)
+    )
     if arguments.judge is not None:
         settings["judge"] = [checkpoint_digests(folder) for folder in folders_of(arguments.judge)]
     return WindowedOutput([arguments.output], settings, arguments.restart)
@@ -253,7 +256,7 @@ def main() -> int:
         header = header_of(arguments, form, note) if has_checks(arguments) or form == "html" else None
         output, stream = None, sys.stdout.buffer
         if resumes:
-            output = resumable_output(arguments)
+            output = resumable_output(translator, arguments)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
         held_back = stack.enter_context(holding_back(stream)) if header is not None and output is None else None

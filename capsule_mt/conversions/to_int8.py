@@ -7,7 +7,7 @@ from typing import Any
 
 from capsule_mt.conversions.to_huggingface import WriteWeights, write_huggingface
 from capsule_mt.models.int8_weights import write_int8_weights
-from capsule_mt.models.loading import CONFIG_FILE, HubCheckpoint, is_marian
+from capsule_mt.models.loading import CONFIG_FILE, HubCheckpoint, is_marian, refuse_ctranslate2
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.registry import ENCODERS, write_encoder, write_program
 from capsule_mt.models.weights import write_json
@@ -40,6 +40,7 @@ def write_checkpoint(
 
     fields: of config.json, where they differ from those of the model.
     """
+    refuse_ctranslate2(folder)
     if is_marian(folder):
         write_huggingface(folder, out, write_weights)
         return

@@ -139,6 +139,12 @@ class Scorer:
         return self._reverse_source.exists
 
     @property
+    def reverse_folders(self) -> list[str]:
+        """The folder or name of the reverse model, which need not be loaded; empty without one."""
+        folder = self._reverse_source.folder
+        return [] if folder is None else [folder]
+
+    @property
     def verifies_marks(self) -> bool:
         """Whether a reverse model verifies marks by default."""
         return self.has_reverse and self.calibration.head is not None

@@ -70,10 +70,10 @@ HEAVY = {
         *(f"capsule_mt.{room}" for room in ("catalog", "coverage", "coverage.calibration", "engine", "files")),
         *(f"capsule_mt.{room}" for room in ("models", "options", "text", "translate")),
     },
-    "training": {"data", "loading", "modeling", "evaluation", "capsule_mt.files"},
+    "training": {"data", "hub.trainer_pushes", "loading", "modeling", "evaluation", "capsule_mt.files"},
     "analysis": {"modeling", "capsule_mt.files"},
     "hub": {
-        *("loading", "modeling"),
+        *("configuration", "loading", "modeling"),
         *(f"capsule_mt.{room}" for room in ("catalog", "conversions", "engine", "models", "text")),
     },
     "quickstart": {"decoding", "training", "evaluation", "capsule_mt.coverage.problems"},
