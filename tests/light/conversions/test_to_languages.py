@@ -98,9 +98,8 @@ def test_the_command_says_what_is_left(tmp_path, call, refusal_of):
     (tmp_path / "lines.txt").write_text("gebed bed\n" + "bed\n" * 9)
     arguments = ("--to", "int8", "--languages", "en,de", "--text", tmp_path / "lines.txt")
     _, printed, complaints = call(convert, tmp_path / "whole", tmp_path / "out", *arguments)
-    assert "pieces are left; of 5 tokens of each 10th line of --text" in complaints
+    assert "pieces are left; of 6 tokens of each 10th line of --text" in complaints
     assert str(tmp_path / "out" / "int8.safetensors") in printed
-    message = refusal_of(
-        convert, tmp_path / "whole", tmp_path / "no", "--to", "int8", "--text", tmp_path / "lines.txt"
-    )
+    arguments = ("--to", "int8", "--text", tmp_path / "lines.txt")
+    message = refusal_of(convert, tmp_path / "whole", tmp_path / "no", *arguments)
     assert "--text goes with --to small, --to web or --languages and --to int8" in message
