@@ -1,5 +1,6 @@
 """Models of the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en, read by plain HTTP."""
 
+import json
 import os
 import re
 import urllib.parse
@@ -55,8 +56,20 @@ def entry_of(name: str) -> CatalogEntry:
         name.partition("/")[0],
         f"{site()}/{name}",
         tuple(files),
+        texts=_pooling(name, revision, listing),
         revision=revision,
     )
+
+
+def _pooling(name: str, revision: str, listing: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return how a model of sentence-transformers makes a vector of its tokens, as a file beside the others."""
+    from capsule_mt.models.encoder_loading import POOLING_FILES
+
+    if "modules.json" not in listing:
+        return {}
+    path, flat_name = POOLING_FILES
+    pooling = _get(f"/{urllib.parse.quote(name)}/resolve/{revision}/{path}", name)
+    return {flat_name: json.dumps(pooling)} if isinstance(pooling, dict) else {}
 
 
 def _converted_weights(name: str, listing: dict[str, dict[str, Any]]) -> list[RemoteFile]:

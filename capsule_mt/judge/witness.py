@@ -166,7 +166,15 @@ def _word_similarities(
     similarities: Matrix, words: Sequence[tuple[int, int, list[int]]], others: Sequence[tuple[int, int, list[int]]]
 ) -> Matrix:
     """Return how near each word is to each of the others: the mean over its tokens of the nearest token there."""
-    nearest = [[max((row[token] for token in tokens), default=0.0) for *_, tokens in others] for row in similarities]
+    tokens_of = [tokens for *_, tokens in others]
+    nearest = [
+        # most words are one token, and this is the innermost loop
+        [
+            row[tokens[0]] if len(tokens) == 1 else max([row[token] for token in tokens], default=0.0)
+            for tokens in tokens_of
+        ]
+        for row in similarities
+    ]
     results = []
     for *_, tokens in words:
         rows = [nearest[token] for token in tokens]

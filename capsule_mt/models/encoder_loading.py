@@ -13,7 +13,8 @@ from capsule_mt.models.registry import ENCODERS, write_encoder
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer_protocol import Encoded
 
-POOLING_FILE = os.path.join("1_Pooling", CONFIG_FILE)  # as sentence-transformers writes it
+# as sentence-transformers writes it, and as a download has it
+POOLING_FILES = f"1_Pooling/{CONFIG_FILE}", "1_Pooling.json"
 MEAN_POOLING = "pooling_mode_mean_tokens"
 
 
@@ -105,8 +106,9 @@ def _tokenizer(folder: str) -> tuple[EncoderTokenizer, int]:
 
 def _pools_mean(folder: str) -> bool:
     """Return whether a model represents a text by the mean over its tokens: yes, unless a file says otherwise."""
-    file = os.path.join(folder, POOLING_FILE)
-    if not os.path.lexists(file):
+    files = (os.path.join(folder, *name.split("/")) for name in POOLING_FILES)
+    file = next(filter(os.path.lexists, files), None)
+    if file is None:
         return True
     value = read_json(file).get(MEAN_POOLING, False)
     if not isinstance(value, bool):

@@ -17,7 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt import CoverageOptions, Segment, Translator, commands, translate_file
+from capsule_mt import (
+    CoverageOptions,
+    Judge,
+    JudgedWord,
+    Judgement,
+    Reason,
+    Segment,
+    Translator,
+    commands,
+    translate_file,
+)
 from capsule_mt.commands import score, translate
 from capsule_mt.commands.loading import load_translator
 from capsule_mt.coverage.methods import Calibration
@@ -998,6 +1008,45 @@ def test_what_needs_a_reverse_model_names_the_option_of_the_command(run_score):
         message = rf"^{argument} needs a reverse model: give .* a `reverse` \(`--reverse MODEL`\)$"
         with pytest.raises(ValueError, match=message):
             run_score(*options)
+
+
+class RaisesAlarm:
+    """A judge that finds the first word of each source left out, and nothing else."""
+
+    def score(self, sources, translations, *, src_lang=None, tgt_lang=None):
+        self.languages = src_lang, tgt_lang
+        return [self.judgement(source) if source.strip() else None for source in sources]
+
+    def judgement(self, source):
+        first = source.split()[0]
+        word = JudgedWord(first, source.index(first), source.index(first) + len(first), 0.9, True)
+        return Judgement((word,), (), 0.5, (Reason("left out", False, first),))
+
+
+def test_a_judge_with_and_without_a_model(run_score, call, refusal_of, monkeypatch, tmp_path):
+    judge = RaisesAlarm()
+    monkeypatch.setattr(Judge, "from_pretrained", lambda name: judge)
+    _, rows, _ = run_score(*FILES)
+    code, judged, _ = run_score(*FILES, "--judge", "NAME", "--coverage")
+    assert code == 0
+    assert [row[:3] for row in judged] == rows
+    assert [row[4] for row in judged][:2] == [f"Perhaps left out: {source.split()[0]}" for source in SOURCES[:2]]
+    languages = ("--src-lang", "en", "--tgt-lang", "de")
+    call(score, *FILES, "--judge", *languages, "--output", "alone.tsv")
+    subject, names, *lines = lines_of(tmp_path / "alone.tsv")
+    assert "judge intfloat/multilingual-e5-small: 6 pairs, 5 to check, 0 failed" in subject
+    assert names.split("\t") == ["pair", "what to check", "source", "translation"]
+    assert [line.split("\t")[1] for line in lines] == [row[4] for row in judged]
+    assert judge.languages == ("en", "de")
+    call(score, *FILES, "--judge", "--output", "alone.jsonl")
+    record = json.loads(lines_of(tmp_path / "alone.jsonl")[0])
+    assert record["judgement"]["left_out"] == [
+        {"word": SOURCES[0].split()[0], "start": 0, "end": 4, "probability": 0.9}
+    ]
+    assert "score" not in record
+    assert "name a MODEL, or add --judge" in refusal_of(score, *FILES)
+    assert "--coverage needs a MODEL" in refusal_of(score, *FILES, "--judge", "--coverage")
+    assert "--adequacy needs a MODEL" in refusal_of(score, *FILES, "--judge", "--adequacy")
 
 
 def test_no_pairs_are_an_error(run_score, tmp_path):

@@ -23,7 +23,7 @@ LIGHT = {
     "formats": {"coverage.problems", "files", "messages", "text"},
     "models": {"engine", "files", "messages", "options", "text"},
     "conversions": {"engine", "messages", "models"},
-    "catalog": {"files", "messages", "models.probing", "models.registry", "text"},
+    "catalog": {"files", "messages", "models.encoder_loading", "models.probing", "models.registry", "text"},
     "checks": {"text"},
     "coverage": {"checks", "engine", "text"},
     "judge": {

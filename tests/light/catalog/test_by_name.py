@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt import CoverageOptions, PivotTranslator, Translator, load
+from capsule_mt import CoverageOptions, Encoder, Judge, PivotTranslator, Translator, UnsupportedModelError, load
 from capsule_mt.catalog.entries import FACTS_FILE, CatalogError, DownloadError, cache_folder
 from capsule_mt.commands import calibrate, console, convert, models, score, serve, translate
 from capsule_mt.coverage.calibration import calibrating
-from capsule_mt.models import loading
+from capsule_mt.models import loading, probing
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT
 from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
+from tests.light.judge.encoders import write_encoder
 
 TEXTS = sentences(40, seed=8)
 FIELD = "`coverage_calibration`"
@@ -267,6 +268,36 @@ def test_calibrating_again_without_naming_the_reverse(keep, call, monkeypatch, t
     monkeypatch.setattr(calibrating, "examples_of", None)  # refused before any work
     with pytest.raises(ValueError, match=r"^--method verified needs a reverse model.*`--reverse MODEL`"):
         call(calibrate, *arguments, "--method", "attention", "verified")
+
+
+def test_an_encoder_by_its_name(hub, monkeypatch, tmp_path):
+    name, folder = "intfloat/multilingual-e5-small", write_encoder(tmp_path / "encoder")
+    hub.add_folder(name, folder)
+    encoder = Encoder.from_pretrained(name)
+    vectors = encoder.encode(["bal den", "fir"])
+    assert vectors == Encoder.from_pretrained(folder).encode(["bal den", "fir"])
+    facts = json.loads((cache_folder() / "hugging_face" / name / FACTS_FILE).read_text())
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(facts["files"])
+    assert facts["checked"]["translations"] == {}
+    num_requests = len(hub.log)
+    monkeypatch.setattr(probing, "probe", None)  # it was loaded in a process of its own before
+    assert Encoder.from_pretrained(name).encode(["bal den", "fir"]) == vectors
+    assert len(hub.log) == num_requests
+    with pytest.raises(UnsupportedModelError, match="has too few layers; a judge needs intfloat/"):
+        Judge.from_pretrained()
+    with pytest.raises(UnsupportedModelError, match="'bert' encodes text and does not translate"):
+        Translator.from_pretrained(cache_folder() / "hugging_face" / name)
+
+
+def test_an_encoder_that_pools_otherwise_says_so_after_a_download(hub, tmp_path):
+    hub.add_folder("someone/cls", write_encoder(tmp_path / "encoder"))
+    repository = hub.repositories["someone/cls"]
+    repository.files |= {"modules.json": b"[]", "1_Pooling/config.json": b'{"pooling_mode_mean_tokens": false}'}
+    repository.commit()
+    encoder = Encoder.from_pretrained("someone/cls")
+    assert len(encoder.hidden_states(["bal"])) == 1
+    with pytest.raises(UnsupportedModelError, match="does not represent a text by the mean"):
+        encoder.encode(["bal"])
 
 
 def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch, tmp_path):

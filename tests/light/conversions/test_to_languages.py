@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from capsule_mt import Encoder, UnsupportedModelError
+from capsule_mt.commands import convert
 from capsule_mt.conversions.to_languages import Cut, write_languages
 from capsule_mt.models.sentencepiece import CONTROL, NORMAL, UNKNOWN, read_sentencepiece
 from capsule_mt.models.weights import CheckpointError
@@ -90,3 +91,15 @@ def test_what_cannot_be_cut_is_refused_by_name(tmp_path):
         write_languages(RELEASED, tmp_path / "out", ["en"])
     with pytest.raises(CheckpointError, match="no such file"):
         write_languages(tmp_path / "none", tmp_path / "out", ["en"])
+
+
+def test_the_command_says_what_is_left(tmp_path, call, refusal_of):
+    write_xlm_r(tmp_path / "whole")
+    (tmp_path / "lines.txt").write_text("gebed bed\n" + "bed\n" * 9)
+    arguments = ("--to", "int8", "--languages", "en,de", "--text", tmp_path / "lines.txt")
+    _, printed, complaints = call(convert, tmp_path / "whole", tmp_path / "out", *arguments)
+    assert "pieces are left; of 6 tokens of each 10th line of --text" in complaints
+    assert str(tmp_path / "out" / "int8.safetensors") in printed
+    arguments = ("--to", "int8", "--text", tmp_path / "lines.txt")
+    message = refusal_of(convert, tmp_path / "whole", tmp_path / "no", *arguments)
+    assert "--text goes with --to small, --to web or --languages and --to int8" in message

@@ -154,9 +154,9 @@ def test_what_the_command_refuses(tmp_path, text, call, refusal_of):
     model, out = GOLDEN / "word_for_word", tmp_path / "out"
     assert "--to small needs --text FILE" in refusal_of(convert, model, out, "--to", "small")
     message = refusal_of(convert, model, out, "--to", "int8", "--text", text)
-    assert "--text goes with --to small or --to web, not with --to int8" in message
-    message = refusal_of(convert, model, out, "--to", "int8", "--languages", "en-pt")
-    assert "--languages goes with --to web, not with --to int8" in message
+    assert "--text goes with --to small, --to web or --languages and --to int8, not with --to int8" in message
+    message = refusal_of(convert, model, out, "--to", "marian", "--languages", "en-pt")
+    assert "--languages goes with --to web or int8, not with --to marian" in message
     for loss in ("0", "-1", "nan"):
         message = refusal_of(convert, model, out, "--to", "small", "--text", text, "--max-loss", loss)
         assert f"--max-loss goes with --text, and must be above 0, got {loss}\n" in message
