@@ -42,8 +42,7 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
     """Add the arguments that name a model and choose how it decodes."""
     help = (
         "the folder of a model, a .zip of OPUS-MT, an .argosmodel, or a name such as en-pt (see `capsule-mt models "
-        "--help`)"
-        + ("" if nargs is None else "; several of one vocabulary decode together")
+        "--help`)" + ("" if nargs is None else "; several of one vocabulary decode together")
     )
     parser.add_argument("model", nargs=nargs, help=help)
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")

@@ -127,9 +127,13 @@ def convert(checkpoint: str, folder: str, quantization: str | None, copied: list
 
 
 def convert_marian(checkpoint: str, vocabularies: list[str], folder: str, quantization: str | None) -> None:
-    """Convert a model of Marian."""
+    """Convert a model of Marian, whose options the converter expects to end with one zero."""
     from ctranslate2.converters import MarianConverter
 
+    weights, options = dict(np.load(checkpoint)), "special:model.yml"
+    weights[options] = np.frombuffer(weights[options].tobytes().rstrip(b"\0") + b"\0", dtype=np.int8)
+    checkpoint = f"{folder}.npz"
+    np.savez(checkpoint, **weights)
     MarianConverter(checkpoint, vocabularies).convert(folder, quantization=quantization, force=True)
 
 

@@ -13,6 +13,7 @@ from tests.ctranslate2.variants import BUILT_REFUSED, VARIANTS
 from tests.decoding.test_languages import CODES, folders
 from tests.fixtures.marian_models import SOURCES, TARGETS, marian_folder
 from tests.fixtures.opus_mt import save_opus_mt
+from tests.light.models.test_ctranslate2 import distance
 
 pytestmark = pytest.mark.slow
 LIMIT, NUM_LINES = 32, 1000
@@ -64,10 +65,6 @@ def test_int8_differs_by_rounding(name, judge, tmp_path):
     sources = [model.tokenizer.encode(line).ids for line in SOURCES]
     targets = [model.tokenizer.encode_target(line) for line in TARGETS]
     scores = [forced.log_probs for forced in model.decoder.force(sources, targets, Readings())]
-
-    def distance(lines, others):
-        differences = [abs(a - b) for x, y in zip(lines, others, strict=True) for a, b in zip(x, y, strict=True)]
-        return sum(differences) / len(differences)
 
     assert distance(scores, exact) <= 1.5 * distance(rounded, exact)
 
