@@ -7,7 +7,10 @@ from pathlib import Path
 
 BLOCK = 1 << 20
 # the files of a checkpoint that translations depend on
-NAMES = ("config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "metadata.json")
+NAMES = (
+    *("config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "metadata.json"),
+    "coverage_calibration.json",
+)
 BEGINNINGS = ("tokenizer", "vocab", "merges", "source_", "target_", "shared_")
 ENDINGS = (".safetensors", ".bin", ".npz", ".spm", ".model", ".yml")
 # loading compares these with the checksum in the JSON file of the same name

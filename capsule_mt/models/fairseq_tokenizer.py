@@ -1,4 +1,4 @@
-"""The tokenizers of M2M100, mBART-50 and NLLB-200 by their pieces in `sentencepiece.bpe.model`.
+"""The tokenizers of M2M100, mBART-50, NLLB-200 and XLM-R by their pieces in `sentencepiece.bpe.model`.
 
 The tokens of languages follow the pieces: in the order of `LANGUAGES`, which is that of transformers' tokenizers, or
 as tokenizer.json lists them. Unlike in transformers, "</s>" and the tokens of languages are plain text where a source
@@ -117,6 +117,24 @@ class FairseqTokenizer(ManyLanguages):
         shown_ids = (token_id for token_id in ids if token_id < size and token_id not in self._hidden_ids)
         text = joined_pieces([texts[token_id - shift] for token_id in shown_ids])
         return cleaned_up(text) if self.cleans_up else text
+
+
+class XlmRobertaTokenizer:
+    """The tokenizer of XLM-R and of encoders with its pieces, such as multilingual E5.
+
+    size: the number of tokens, with "<mask>" behind the pieces.
+    """
+
+    def __init__(self, folder: str) -> None:
+        pieces = _ordered_pieces(folder)
+        self.size = pieces.size + 1
+        self._encoder = TokenEncoder(pieces.encoder, pieces.ids.__getitem__)
+        self._begin, _, self._end, _ = pieces.first_ids
+
+    def encode(self, text: str) -> Encoded:
+        """Encode a text between "<s>" and "</s>"."""
+        encoded = self._encoder.encode(text, [self._end])
+        return encoded._replace(ids=[self._begin, *encoded.ids], offsets=[None, *encoded.offsets])
 
 
 def pieces_tokenizer(folder: str) -> FairseqTokenizer:

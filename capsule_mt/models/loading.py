@@ -14,6 +14,7 @@ from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.opening import check_shortlist
 from capsule_mt.models.registry import write_program
+from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.models.weights import (
     INT8_FILE,
     SMALL_FILE,
@@ -136,8 +137,18 @@ class HubCheckpoint:
         self.folder = folder
         self.origin = self.calibrated_by = os.path.join(folder, CONFIG_FILE)
         self.config = read_json(self.origin)
+        calibration_file = os.path.join(folder, CALIBRATION_FILE)
+        if os.path.lexists(calibration_file):
+            self._add_calibration(calibration_file)
         self.generation = _generation(folder, self.config)
         self.weights = weights_in(folder)
+
+    def _add_calibration(self, file: str) -> None:
+        """Read the calibration that an export has beside config.json."""
+        calibration, name = read_json(file), "coverage_calibration"
+        if self.config.get(name) not in (None, calibration):
+            raise CheckpointError(f"{file}: differs from `{name}` of {self.origin}: remove one of them")
+        self.config[name], self.calibrated_by = calibration, file
 
     def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer | FairseqTokenizer | PieceTokenizer":
         has_pieces, has_json = (os.path.lexists(os.path.join(self.folder, name)) for name in TOKENIZERS)
@@ -307,14 +318,22 @@ def _tokens(
     folder: str, config: Mapping[str, Any], generation: Mapping[str, Any], vocabulary: int
 ) -> tuple[int, int, int, int | None]:
     """Return the token ids of start, end (-1 for none) and padding, and the id forced at the limit."""
+    # beside a generation_config.json, `generate()` does not read config.json
+    has_file = os.path.lexists(os.path.join(folder, GENERATION_FILE))
     start_name, *other_names = TOKENS
-    if generation.get(start_name) is None and config.get(start_name) is None:
+    settings = generation if has_file else {**config, **generation}
+    if settings.get(start_name) is None and (settings.get("bos_token_id") is not None or not config.get(start_name)):
         start_name = "bos_token_id"  # as transformers does
     token_ids: list[int | None] = []
     for name in (start_name, *other_names):
         file, value = GENERATION_FILE, generation.get(name)
-        if value is None:
+        if value is None and not (has_file and name == "forced_eos_token_id"):
             file, value = CONFIG_FILE, config.get(name)
+            if has_file and name == "eos_token_id" and value is not None:
+                raise CheckpointError(
+                    f"{os.path.join(folder, GENERATION_FILE)}: lacks `{name}`, without which `generate()` of "
+                    f"transformers does not end a translation: copy it from {CONFIG_FILE}"
+                )
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, list):
