@@ -130,7 +130,7 @@ def _refuse_model_file(files: list[str], parser: argparse.ArgumentParser) -> Non
     for file in files:
         if file.endswith(MODEL_SUFFIXES):
             parser.error(f"{file}: is a file of a model; name its folder, {os.path.dirname(file) or '.'}")
-        if file.endswith(".zip") and not os.path.exists(file):
+        if file.endswith((".zip", ".argosmodel")) and not os.path.exists(file):
             parser.error(f"{file}: no such file")
 
 

@@ -41,8 +41,8 @@ def shortlist_file(text: str) -> str | bool:
 def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
     """Add the arguments that name a model and choose how it decodes."""
     help = (
-        "the folder of a checkpoint, a .zip of OPUS-MT, or a name such as en-pt (see `capsule-mt models --help`)"
-        + ("; several of one vocabulary decode together" if nargs == "+" else "")
+        "the folder of a model, a .zip of OPUS-MT, an .argosmodel, or a name such as en-pt (see `capsule-mt models "
+        "--help`)" + ("; several of one vocabulary decode together" if nargs == "+" else "")
     )
     parser.add_argument("model", nargs=nargs, help=help)
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")

@@ -82,8 +82,7 @@ class CTranslate2Checkpoint:
         first = {"forced_bos_token_id": self._id_of("target_prefix", prefix)} if prefix else {}
         return {
             **(SEARCH if self.files.metadata is None else ARGOS_SEARCH),
-            # a translation has at least one token beside the one that is forced
-            "min_new_tokens": 2 if first or self._has_languages else 1,
+            "min_new_tokens": 1,  # of which one that is forced is the first
             **({"suppress_tokens": [start]} if self._layers.zero_start else {}),
             **first,
             **fields,

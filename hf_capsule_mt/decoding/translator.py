@@ -16,7 +16,7 @@ import hf_capsule_mt.data.separate_tokenizer  # noqa: F401 - transformers then k
 from capsule_mt.catalog.entries import pair_named
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.models.checking import check_calibration
-from capsule_mt.models.loading import is_marian
+from capsule_mt.models.loading import is_ctranslate2, is_marian
 from capsule_mt.models.opening import check_name_or_folder, check_shortlist
 from capsule_mt.text.glossary import Glossary
 from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown_arguments
@@ -117,6 +117,11 @@ class Translator(capsule_mt.translate.translator.Translator):
         if not os.path.exists(name_or_path) and pair_named(os.fspath(name_or_path)):
             raise ValueError(
                 f"{name_or_path}: no such folder; to load a pair by its name, use `capsule_mt.Translator`"
+            )
+        if is_ctranslate2(name_or_path):
+            raise ValueError(
+                f"{name_or_path}: has a model of CTranslate2, which `capsule_mt.Translator` reads, and transformers "
+                "does not"
             )
         if is_marian(name_or_path):
             raise ValueError(

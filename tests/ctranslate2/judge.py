@@ -50,8 +50,8 @@ class Judge:
 
     def build(self, folder: Path, tokens: list[str] | None = None, **variant: Any) -> Path:
         """Write the model of a variant, with the SentencePiece model that cuts its text."""
-        given = {"spec": {}, "config": {}, **variant}
-        self.run("build", folder=str(folder), pieces=pieces() if tokens is None else tokens, **given)
+        arguments = {"spec": {}, "config": {}, **variant}
+        self.run("build", folder=str(folder), pieces=pieces() if tokens is None else tokens, **arguments)
         shutil.copy(SPM, folder / "sentencepiece.model")
         return folder
 

@@ -120,16 +120,32 @@ class _Filler:
 
 
 def convert(checkpoint: str, folder: str, quantization: str | None, copied: list[str]) -> None:
-    """Convert a checkpoint of transformers."""
-    from ctranslate2.converters import TransformersConverter
+    """Convert a checkpoint of transformers.
 
+    CTranslate2 4.8.5 misses the languages of an M2M100 under transformers 5, which renamed a field; they are listed
+    here as it lists them under transformers 4.
+    """
+    from ctranslate2.converters import TransformersConverter
+    from ctranslate2.converters.transformers import M2M100Loader
+
+    def vocabulary(_: Any, model: Any, tokenizer: Any) -> list[str]:
+        tokens = tokenizer.convert_ids_to_tokens(range(model.config.vocab_size))
+        count = next(index for index in range(len(tokens), 0, -1) if tokens[index - 1] != tokenizer.unk_token)
+        return [*tokens[:count], *(f"madeupword{index}" for index in range(len(tokens) - count))]
+
+    if "M2M100Tokenizer" in Path(checkpoint, "tokenizer_config.json").read_text("utf-8"):
+        M2M100Loader.get_vocabulary = vocabulary
     TransformersConverter(checkpoint, copy_files=copied).convert(folder, quantization=quantization, force=True)
 
 
 def convert_marian(checkpoint: str, vocabularies: list[str], folder: str, quantization: str | None) -> None:
-    """Convert a model of Marian."""
+    """Convert a model of Marian, whose options the converter expects to end with one zero."""
     from ctranslate2.converters import MarianConverter
 
+    weights, options = dict(np.load(checkpoint)), "special:model.yml"
+    weights[options] = np.frombuffer(weights[options].tobytes().rstrip(b"\0") + b"\0", dtype=np.int8)
+    checkpoint = f"{folder}.npz"
+    np.savez(checkpoint, **weights)
     MarianConverter(checkpoint, vocabularies).convert(folder, quantization=quantization, force=True)
 
 
