@@ -32,6 +32,7 @@ SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
         "simple_routing": ("HeadAggregation", "Router", "dynamic_routing"),
         "em_routing": ("HeadAggregation", "Router", "em_routing"),
     },
+    "head_aggregation_placement": {"adds": ("AddedHeadAggregation", "ZeroGainLayerNorm")},
     "head_aggregation_vote_input": {"own": ("PerCapsuleLinear",)},
     "guided_routing": {
         "guided": (*_GUIDANCE, "GuidedRoutingGuidance"),
