@@ -259,6 +259,10 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     def aggregates_decoder_layers(self) -> bool:
         return self.layer_aggregation != "none" and self.layer_aggregation_side in ("both", "decoder")
 
+    @property
+    def aggregates_layers_or_heads(self) -> bool:
+        return self.layer_aggregation != "none" or self.head_aggregation != "concat"
+
     def aggregates_heads(self, site: str, layer: int) -> bool:
         """Whether the attention at this site of this layer aggregates its heads by routing."""
         return (

@@ -75,7 +75,7 @@ class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
             init.copy_(module.weight, module.create_weight())
         elif isinstance(module, CapsuleMarianMTModel):
             init.zeros_(module.final_logits_bias)
-        else:
+        elif self.config.aggregates_layers_or_heads:
             initialize_part(module, self.config.init_std)
 
     def get_position_embeddings(self) -> Any:

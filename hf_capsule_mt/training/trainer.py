@@ -25,6 +25,7 @@ from transformers.trainer_utils import TrainOutput
 
 from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.data.encoding import DropoutDataset
+from hf_capsule_mt.hub.trainer_pushes import PushedCode
 from hf_capsule_mt.loading import share_weights
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
@@ -108,6 +109,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.callback_handler.callbacks.insert(0, self.meter)
         self.add_callback(self._nll)
         self.add_callback(_RunCallback(self))
+        self.add_callback(PushedCode())
 
     @contextlib.contextmanager
     def _whole_model(self) -> Iterator[PreTrainedModel]:
