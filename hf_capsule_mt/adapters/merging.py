@@ -36,7 +36,8 @@ def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], 
         if field.startswith(("layer_aggregation", "em_", "depth_"))
     }
     settings["layer_aggregation_side"] = config.side_of(True)
-    plain: Any = type(model)(model.config)
+    family: Any = type(model)
+    plain = family(model.config)
     plain = plain.to(model.dtype)
     state = model.state_dict()
     plain.load_state_dict({key: value for key, value in state.items() if f".{attribute}." not in key})

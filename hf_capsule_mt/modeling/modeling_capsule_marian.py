@@ -375,7 +375,8 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, PastFutureModel, Genera
 
         Args:
             model_or_path: a `MarianMTModel`, a name on the hub, or a folder. A `CapsuleMarianMTModel` works too, to
-                add capsules to a baseline; settings that are not given keep its values.
+                add capsules to a baseline; settings that are not given keep its values. `guided_routing="none"` drops
+                its guided routing.
             output_loading_info: return the model and a dictionary with the `new_weights` and the `dropped_weights`.
             **settings: fields of `CapsuleMarianConfig`, and keywords of `from_pretrained` (`revision`, `dtype`, ...).
         """

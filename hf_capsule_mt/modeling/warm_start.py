@@ -80,6 +80,8 @@ def warm_start(
     replaced = re.compile(r"\.(self_attn|encoder_attn)\.out_proj\.(weight|bias)$")
     if config.decoder_self == "ssru":
         replaced = re.compile(rf"{replaced.pattern}|\.decoder\..*\.self_attn\.[qkv]_proj\.(weight|bias)$")
+    if config.guided_routing == "none":  # what is left is the plain twin
+        replaced = re.compile(rf"{replaced.pattern}|\.decoder\.guidance\.|^guided_losses\.")
     surprising = [name for name in unexpected if not replaced.search(name)]
     if surprising:
         raise ValueError(f"the settings have no use for these weights of the model: {surprising}")

@@ -88,8 +88,13 @@ class EncoderVariance:
 
     def take(self, prefix: str, device: torch.device, is_main_process: bool) -> dict[str, float]:
         """Return both numbers of the evaluation that has just ended, under their names in the log; warn once."""
-        sums = torch.zeros(1, device=device) if self._sums is None else self._sums
-        sums = reduce(sums, "sum")
+        # a process may have had no batch, and must still take part in the sums
+        size = 0 if self._sums is None else len(self._sums)
+        sizes, num_processes = reduce(torch.tensor([size, size > 0], device=device), "sum").tolist()
+        if num_processes == 0:
+            return {}
+        own = torch.zeros(int(sizes / num_processes), device=device) if self._sums is None else self._sums
+        sums = reduce(own, "sum")
         if sums[0] == 0:
             return {}
         total, scatter = sums[0], sums[1:].view(math.isqrt(len(sums) - 1), -1)

@@ -120,6 +120,17 @@ def test_guided_routing_starts_at_the_old_function(marian, inputs, method):  # p
     assert torch.equal(extended.model.decoder.guidance.fc2.weight, model.model.decoder.guidance.fc2.weight)
 
 
+def test_without_its_guided_routing_a_model_is_its_plain_twin(marian, inputs):
+    guided = randomize(CapsuleMarianMTModel.from_marian(marian, **GUIDED)).eval()
+    twin, info = CapsuleMarianMTModel.from_marian(guided, guided_routing="none", output_loading_info=True)
+    assert info["new_weights"] == []
+    assert {name for name in guided.state_dict() if "guid" in name} == set(info["dropped_weights"])
+    plain = MarianMTModel(marian.config)
+    plain.load_state_dict({name: weight for name, weight in guided.state_dict().items() if "guid" not in name})
+    assert torch.equal(twin.eval()(**inputs).logits, plain.eval()(**inputs).logits)
+    assert not torch.equal(twin(**inputs).logits, guided(**inputs).logits)
+
+
 def test_separate_vocabularies_and_dtype(tmp_path):
     config = MarianConfig(**SIZES, **SPECIAL, share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
     marian = randomize(MarianMTModel(config)).to(torch.bfloat16).eval()

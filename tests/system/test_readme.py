@@ -73,7 +73,7 @@ def test_the_notebook_tunes_a_student(tmp_path):
         for language, side in (("en-US", "en"), ("pt", "de")):
             write_help(working_folder / "help", language, [pair[side] for pair in corpus])
         student = write_student(working_folder / "original")
-        tiny = {"STUDENT": str(student), "HELP": "help", "FLORES": "none", "STEPS": "40"}
+        tiny = {"STUDENT": str(student), "HELP": "help", "FLORES": "none", "STEPS": "20"}
         printed = pages.run(code_blocks, working_folder, environment | tiny)
         assert (working_folder / "marian-lora/model.npz").is_file()
     counts = ast.literal_eval(printed[1])
