@@ -44,6 +44,7 @@ SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
         "simple_routing": (*_HEADS, "dynamic_routing"),
         "em_routing": (*_HEADS, "em_routing"),
     },
+    "head_aggregation_placement": {"adds": ("AddedHeadAggregation", "ZeroGainLayerNorm")},
     "head_aggregation_vote_input": {"own": ("PerCapsuleLinear",)},
     "guided_routing": {
         "guided": (*_GUIDANCE, "GuidedRoutingGuidance"),
