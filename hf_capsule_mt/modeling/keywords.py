@@ -3,12 +3,12 @@
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+from hf_capsule_mt.modeling.cache_names import Method
+
 ALIKE = 0.85  # of a misspelt keyword and the one that is meant
 # of other models of transformers, and almost one of ours
 KNOWN = frozenset({"encoder_attention_mask", "past_key_values"})
