@@ -148,10 +148,11 @@ def check_types(name: str) -> None:
             source, labels = batch("cpu")
             model = model_of(name, "cpu").eval()
             with RoutingTypes() as types:
-                output = model(**source, decoder_input_ids=labels, output_routing_weights=True)
+                model(**source, decoder_input_ids=labels, output_routing_weights=True)
     finally:
         common.HOST = host
-    assert types.seen == ({torch.float32} if output.routing_weights else set())
+    assert types.seen <= {torch.float32}, types.seen
+    assert types.seen or name not in QUICK_MIXES  # all of which route
 
 
 def check_one_graph(name: str) -> None:
