@@ -117,6 +117,11 @@ def _value(test: ast.expr, known: Known) -> bool | None:
         decisive = isinstance(test.op, ast.Or)
         values = [_value(part, known) for part in test.values]
         return decisive if decisive in values else None if None in values else not decisive
+    if isinstance(test, ast.Constant):  # what an earlier round has left
+        return test.value if isinstance(test.value, bool) else None
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        operand = _value(test.operand, known)
+        return None if operand is None else not operand
     if not any(getattr(node, "id", getattr(node, "attr", None)) in known.words for node in ast.walk(test)):
         return None
     try:

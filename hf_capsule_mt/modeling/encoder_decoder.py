@@ -17,6 +17,7 @@ from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.checkpoint_files import damaged_file, refuse_unusable
+from hf_capsule_mt.modeling.keywords import refuses_misspelt
 from hf_capsule_mt.modeling.losses import type_of
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
@@ -214,6 +215,7 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
     shared: nn.Embedding  # of families that may have one vocabulary or two, if it is one
 
     @can_return_tuple
+    @refuses_misspelt
     @takes_both_cache_names
     def forward(
         self,

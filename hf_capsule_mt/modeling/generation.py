@@ -15,6 +15,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
+from hf_capsule_mt.modeling.keywords import refuses_misspelt
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels, check_labels_given, cross_entropy
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 
@@ -40,6 +41,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         raise NotImplementedError
 
     @can_return_tuple
+    @refuses_misspelt
     @takes_both_cache_names
     def forward(
         self,
@@ -68,8 +70,8 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
             num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
                 batches, on all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
-            kwargs: ignored, as in all models of transformers: `generate()` passes on, say, its `tokenizer`, having
-                refused what is misspelt.
+            kwargs: ignored, as in all models of transformers: `generate()` passes on, say, its `tokenizer`. What is
+                almost the name of an argument is refused.
         """
         has_guided_losses = self.guided_losses is not None
         check_labels_given(labels, num_items_in_batch, has_guided_losses)

@@ -83,9 +83,8 @@ def test_any_family_with_any_method(family, method, where, tmp_path):
             assert parameter.grad is None, name
     changed = logits(model, inputs)
     assert (changed - expected).abs().max() > 1e-3
-    for beams in (1, 3):
-        cached, uncached = (words(model, inputs, num_beams=beams, use_cache=use_cache) for use_cache in (True, False))
-        assert torch.equal(cached, uncached)
+    cached, uncached = (words(model, inputs, num_beams=3, use_cache=use_cache) for use_cache in (True, False))
+    assert torch.equal(cached, uncached)
 
     model.save_pretrained(tmp_path)
     loaded = peft.PeftModel.from_pretrained(build(family), tmp_path).eval()

@@ -15,8 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer, Seq2SeqTrainingA
 
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.weights import CheckpointError
-from hf_capsule_mt.hub import export
-from hf_capsule_mt.hub.trainer_pushes import PushedCode
+from hf_capsule_mt.hub import PushedCode, export
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 from tests.hub import computed
 

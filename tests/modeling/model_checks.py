@@ -153,6 +153,13 @@ class ModelChecks:
         labels = torch.randint(START + 1, self.family.vocab_size, (len(lengths), max(lengths)))
         return labels.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], -100)
 
+    def test_a_misspelt_argument_is_refused(self, mix):
+        model, batch = self.model(mix), self.batch()
+        for part, inputs in ((model, batch), (model.base_model, batch)):
+            with pytest.raises(TypeError, match=r"has no argument `output_routing_wieghts`; did you mean `output_rou"):
+                part(**inputs, output_routing_wieghts=True)
+            part(**inputs, tokenizer=None)  # as `generate()` passes on what a model has no use for
+
     def source(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {key: batch[key] for key in ("input_ids", "attention_mask")}
 
