@@ -425,7 +425,7 @@ def read_theirs(case: Case, folder: Path) -> Reading:
         log_probs.append(torch.log_softmax(logits.double(), -1)[range(len(tokens)), tokens].tolist())
     decoded = [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in targets]
     if case["family"] == "m2m100":  # its languages are special tokens in facebook's folders, and not in ours
-        decoded = [re.sub("__[a-z]{2,3}__", "", text) for text in decoded]
+        decoded = [re.sub("__[a-z]{2,3}__", "", text).strip() for text in decoded]
     return Reading(sources, targets, decoded, log_probs)
 
 
