@@ -5,23 +5,17 @@ Each builder makes the content of one file for a size; the larger the size, the 
 
 import io
 import json
-import random
 import shutil
 import struct
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models.loading import load_model
-from capsule_mt.models.weights import PICKLED_FILE, CheckpointError
+from capsule_mt.models.weights import PICKLED_FILE
 from tests.fuzz.pickles import SOUND, archive
 
-Case = dict[str, Any]
 Builder = Callable[[int], bytes]
-SIZES = (0, 1, 2, 5, 17, 65, 300, 5000, 70_000)
 PROTOCOL, KEY = b"\x80\x02", b"X\x01\x00\x00\x00a"
 REBUILD = SOUND[SOUND.index(b"ctorch._utils") : -2]  # the call that makes the tensor of `SOUND`
 
@@ -222,23 +216,3 @@ def write_hostile(kind: str, builder: str, size: int, folder: Path) -> Path:
     else:
         file.write_bytes(content)
     return file
-
-
-def make_stranger(generator: random.Random) -> Case:
-    kind = generator.choice(sorted(FILES))
-    return {"kind": kind, "builder": generator.choice(sorted(FILES[kind][2])), "size": generator.choice(SIZES)}
-
-
-def check_stranger(case: Case) -> None:
-    """The model loads, or one sentence names its folder."""
-    with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent) / "model"
-        write_hostile(case["kind"], case["builder"], case["size"], folder)
-        try:
-            load_model(folder, shortlist=case["kind"] in ("shortlist", "candidates"))
-        except (CheckpointError, UnsupportedModelError) as error:
-            message = str(error)
-        else:
-            return
-    assert str(folder) in message or "is not supported by the engine" in message, message
-    assert len(message) < 800, message
