@@ -35,7 +35,7 @@ VOCABULARY_NAMES = {
         *(("vocab.deu.spm", "vocab.eng.spm"), ("opus.src.spm", "opus.tgt.spm"), ("vocab1.spm", "vocab2.spm")),
     ),
 }
-NUMBERED_NAMES = ("vocab.yml", "opus.spm32k-spm32k.vocab.yml", "vocab.deen.yml")
+NUMBERED_NAMES = ("joint.yml", "vocab.yml", "opus.spm32k-spm32k.vocab.yml", "vocab.deen.yml")
 TITLES = ("model", "de-en", "en-de", "deu-eng", "deen", "opus-2020-02-26", "student")
 CONFIGURATIONS = ("config.yml", "decoder.yml", "config.intgemm8bitalpha.yml", "decoder.yaml", "model.npz.decoder.yml")
 # of a configuration, with values of each; those of other programs than Marian are given to us alone
