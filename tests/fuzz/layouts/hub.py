@@ -425,8 +425,8 @@ def read_theirs(case: Case, folder: Path) -> Reading:
         tokens = output[1:].tolist()
         targets.append(tokens)
         log_probs.append(torch.log_softmax(logits.double(), -1)[range(len(tokens)), tokens].tolist())
-    # without the space that a first token which is not shown leaves behind
-    decoded = [tokenizer.decode(tokens, skip_special_tokens=True).lstrip() for tokens in targets]
+    # without the spaces beside a token that is not shown
+    decoded = [tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in targets]
     if case["family"] == "m2m100":  # its languages are special tokens in facebook's folders, and not in ours
         decoded = [re.sub("__[a-z]{2,3}__", "", text).strip() for text in decoded]
     return Reading(sources, targets, decoded, log_probs)

@@ -60,7 +60,7 @@ def read_by_us(
         if str(folder) in str(error) or "`" in str(error):
             raise RefusedError(str(error).replace(str(folder), "FOLDER")) from None
         raise
-    decoded = [plan.tokenizer.decode([token for token in ids if token != end]) for ids in best]
+    decoded = [plan.tokenizer.decode([token for token in ids if token != end]).strip() for ids in best]
     return Reading(
         sources, [list(ids) for ids in best], decoded, [list(hypothesis.log_probs) for hypothesis in forced]
     )
