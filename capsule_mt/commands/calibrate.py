@@ -41,7 +41,8 @@ from typing import Any, get_args
 from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.commands.loading import folders_of, load_translator
 from capsule_mt.coverage.names import CoveredBy
-from capsule_mt.files.outputs import check_output_folder, write_output
+from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import check_output_folder, remove_partials, write_output
 from capsule_mt.files.reading import open_text
 from capsule_mt.models.loading import CONFIG_FILE, is_ctranslate2
 from capsule_mt.models.shipped import CALIBRATION_FILE
@@ -91,11 +92,26 @@ def main() -> None:
     for file in (arguments.source, arguments.target, *(arguments.align_with or ())):
         if file is not None and not file.exists():
             open_text(file)  # raises before a model is downloaded
+    translator = load_translator(arguments.model, {"reverse": arguments.reverse})
+    folder = _folder_of(arguments)
+    output = arguments.output or folder
+    is_new = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock_output(output):
+            remove_partials(output)
+            print(f"\n{_calibrate(translator, folder, arguments)}")
+    except BaseException:
+        if is_new and not any(output.iterdir()):
+            output.rmdir()
+        raise
+
+
+def _calibrate(translator: Any, folder: Path, arguments: argparse.Namespace) -> str:
+    """Calibrate the methods, print how well they work, and write the result; return the file and field."""
     from capsule_mt.coverage.calibration.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
     from capsule_mt.coverage.calibration.verifying import measure
 
-    translator = load_translator(arguments.model, {"reverse": arguments.reverse})
-    folder = _folder_of(arguments)
     translator.languages = (arguments.src_lang, arguments.tgt_lang)
     methods = arguments.method or methods_of(translator)
     prepare_reverse(translator, methods, arguments)
@@ -123,7 +139,7 @@ def main() -> None:
             check(translator, examples.checked, method)
             if method == "verified":
                 measure(translator, examples)
-    print(f"\n{_write_calibration(translator, folder, arguments.output or folder)}")
+    return _write_calibration(translator, folder, arguments.output or folder)
 
 
 def prepare_reverse(translator: Any, methods: Sequence[str], arguments: argparse.Namespace) -> None:

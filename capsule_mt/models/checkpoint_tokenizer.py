@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.line_failures import may_be_line_error
-from capsule_mt.messages import shown
+from capsule_mt.messages import cut, shown
 from capsule_mt.models.languages import ManyLanguages, language_codes_of
 from capsule_mt.models.opening import read_file
 from capsule_mt.models.weights import CheckpointError, read_json
@@ -71,7 +71,7 @@ class FileTokenizer(ManyLanguages):
         except BaseException as error:  # `tokenizers` panics, say, if a regular expression takes too long
             if not may_be_line_error(error):
                 raise
-            raise CheckpointError(f"{self._file}: does not tokenise {text[:40]!r}: {error}") from None
+            raise CheckpointError(f"{self._file}: does not tokenise {text[:40]!r}: {cut(error)}") from None
         return Encoded(encoding.ids, [span if span[0] < span[1] else None for span in encoding.offsets])
 
     def encode_text(self, text: str) -> Encoded:
@@ -123,7 +123,7 @@ def _load(file: str, splits_special_tokens: bool) -> "FastTokenizer":
     except BaseException as error:  # `tokenizers` raises nothing more specific, or panics
         if not may_be_line_error(error):
             raise
-        raise CheckpointError(f"{file}: does not load: {error}") from None
+        raise CheckpointError(f"{file}: does not load: {cut(error)}") from None
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = splits_special_tokens

@@ -11,13 +11,15 @@ from capsule_mt.models.marian_files import OPTIONS, open_marian, options_of
 from capsule_mt.models.marian_options import refuse_unsupported
 from capsule_mt.models.marian_order import order_of_vocabularies
 from capsule_mt.models.marian_yaml import read_yaml
-from capsule_mt.models.opening import read_text
+from capsule_mt.models.opening import open_file, read_text
 from capsule_mt.models.piece_tokenizer import PIECES_FILES
 from capsule_mt.models.weights import CheckpointError
 
 BEST = ".best-"  # in the names of models and configurations that training saves by a metric
 UNPACKERS = {".gz": "gunzip *.gz", ".zst": "zstd -d *.zst", ".xz": "unxz *.xz", ".bz2": "bunzip2 *.bz2"}
 NUMBERED = ".yml", ".yaml", ".json", ".txt", ".vocab"  # vocabularies that do not cut text
+# of a vocabulary that gives pieces their ids: vocab.yml, opus.vocab.yml, vocab.deen.yml, de.vocab.json
+NUMBERED_NAME = r"(^|[._-])vocab([._-].*)?\.(ya?ml|json)$"
 
 
 class MarianFolder(NamedTuple):
@@ -47,7 +49,8 @@ class MarianFolder(NamedTuple):
         if not models:
             return None
         settings, settings_file = _settings_of(folder, names)
-        numbered = [name for name in names if re.search(r"(^|\.)vocab\.ya?ml$", name)]
+        numbered = [name for name in names if re.search(NUMBERED_NAME, name)]
+        numbered = numbered or [name for name in names if _begins_with_ids(folder, name)]
         vocabularies = numbered or [name for name in names if name.endswith(".spm")]
         vocabularies = _named(folder, settings, "vocabs", vocabularies)
         shortlists = [name for name in names if name.startswith("lex") and name.endswith(".bin")]
@@ -70,6 +73,14 @@ class MarianFolder(NamedTuple):
         pieces = None if source.endswith(".spm") else _pieces_beside(folder, vocabularies)
         path = os.path.join(folder, model)
         return cls(folder, path, (source, target), shortlist, settings, pieces, has_order, settings_file)
+
+
+def _begins_with_ids(folder: str, name: str) -> bool:
+    """Return whether a `.yml` of any name is a vocabulary, which begins with the id of `</s>`."""
+    if not name.endswith((".yml", ".yaml")) or not os.path.isfile(os.path.join(folder, name)):
+        return False
+    with open_file(os.path.join(folder, name)) as stream:
+        return re.match(rb"[\"']?</s>[\"']?: *0\s", stream.read(80)) is not None
 
 
 def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -43,7 +44,8 @@ def outcome_of(case: dict, folder: Path) -> tuple[str, str]:
         return "refused", refusal
     if ours is None:
         return "FINDING: crash", crash
-    found = difference(ours, theirs)
+    rank = None if family.rank is None else partial(family.rank, case)
+    found = difference(ours, theirs, rank)
     return ("FINDING: differs", found) if found else ("equal", "")
 
 

@@ -15,16 +15,21 @@ Case = dict[str, Any]
 
 
 class Family(NamedTuple):
-    """What draws a case, writes its folder, and reads it: by us and by the program that it is made for."""
+    """What draws a case, writes its folder, and reads it: by us and by the program that it is made for.
+
+    rank: the score that the program's own search maximises, if it is not the same search as ours.
+    """
 
     make: Callable[[random.Random], Case]
     write: Callable[[Case, Path], None]
     read_ours: Callable[[Case, Path], Reading]
     read_theirs: Callable[[Case, Path], Reading]
+    rank: Callable[[Case, list[float]], float] | None = None
 
 
+# a family of CTranslate2 folders goes here, too: its judge is `ctranslate2`
 FAMILIES: dict[str, Family] = {
     name: Family(partial(hub.make, name), hub.write, hub.read_ours, hub.read_theirs) for name in hub.families()
 }
 if VARIABLE in os.environ:  # the Python that has pymarian
-    FAMILIES["marian"] = Family(marian.make, marian.write, marian.read_ours, marian.read_theirs)
+    FAMILIES["marian"] = Family(marian.make, marian.write, marian.read_ours, marian.read_theirs, marian.rank)

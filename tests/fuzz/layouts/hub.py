@@ -144,6 +144,8 @@ def make(family: str, generator: random.Random) -> Case:
     }
     stated = {name: generator.choice(values) for name, values in STATED.items() if generator.random() < 0.25}
     search = {name: generator.choice(values) for name, values in SEARCH.items() if generator.random() < 0.15}
+    if family in ("m2m100", "nllb"):  # transformers counts no position for a padding token, which no model writes
+        search["suppress_tokens"] = [1]
     search |= {name: generator.choice(values) for name, values in REFUSED.items() if generator.random() < 0.01}
     changed = [*OPTIONS[family], "is_encoder_decoder", "model_type", "pad_token_id", "decoder_start_token_id"]
     changed += ["eos_token_id", "bos_token_id", "forced_eos_token_id", "vocab_size", "max_position_embeddings"]
@@ -423,9 +425,10 @@ def read_theirs(case: Case, folder: Path) -> Reading:
         tokens = output[1:].tolist()
         targets.append(tokens)
         log_probs.append(torch.log_softmax(logits.double(), -1)[range(len(tokens)), tokens].tolist())
-    decoded = [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in targets]
+    # without the spaces beside a token that is not shown
+    decoded = [tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in targets]
     if case["family"] == "m2m100":  # its languages are special tokens in facebook's folders, and not in ours
-        decoded = [re.sub("__[a-z]{2,3}__", "", text) for text in decoded]
+        decoded = [re.sub("__[a-z]{2,3}__", "", text).strip() for text in decoded]
     return Reading(sources, targets, decoded, log_probs)
 
 

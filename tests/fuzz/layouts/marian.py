@@ -35,7 +35,7 @@ VOCABULARY_NAMES = {
         *(("vocab.deu.spm", "vocab.eng.spm"), ("opus.src.spm", "opus.tgt.spm"), ("vocab1.spm", "vocab2.spm")),
     ),
 }
-NUMBERED_NAMES = ("vocab.yml", "opus.spm32k-spm32k.vocab.yml", "vocab.deen.yml")
+NUMBERED_NAMES = ("joint.yml", "vocab.yml", "opus.spm32k-spm32k.vocab.yml", "vocab.deen.yml")
 TITLES = ("model", "de-en", "en-de", "deu-eng", "deen", "opus-2020-02-26", "student")
 CONFIGURATIONS = ("config.yml", "decoder.yml", "config.intgemm8bitalpha.yml", "decoder.yaml", "model.npz.decoder.yml")
 # of a configuration, with values of each; those of other programs than Marian are given to us alone
@@ -98,7 +98,10 @@ def make(generator: random.Random) -> Case:
         "weights": weights,
         "model": generator.choice(MODEL_NAMES[Path(weights).suffix]),
         "vocabularies": names,
-        "title": generator.choice(TITLES),
+        # the folder of one vocabulary alone may be named after the wrong direction
+        "title": generator.choice(
+            TITLES if num_vocabularies == 1 else [title for title in TITLES if title != "en-de"]
+        ),
         "configuration": generator.choice((None, *CONFIGURATIONS)),
         "options": options,
         "ours": ours,
@@ -224,3 +227,11 @@ def read_theirs(case: Case, folder: Path) -> Reading:
         translations.append(None if is_cut else translation.strip())
         log_probs.append(None if is_cut else numbers)
     return Reading([], [], translations, log_probs)
+
+
+def rank(case: Case, log_probs: list[float]) -> float:
+    """Return the score of Marian's beam search, which stops sooner than ours: ours may find a better translation."""
+    options = case["options"] if case["configuration"] is not None else {}
+    if options.get("beam-size", 1) == 1:
+        return 0.0
+    return sum(log_probs) / len(log_probs) ** float(options.get("normalize", 0))

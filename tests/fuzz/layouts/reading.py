@@ -1,6 +1,6 @@
 """What a program makes of a folder, and how two readings of it compare."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,20 +60,28 @@ def read_by_us(
         if str(folder) in str(error) or "`" in str(error):
             raise RefusedError(str(error).replace(str(folder), "FOLDER")) from None
         raise
-    decoded = [plan.tokenizer.decode([token for token in ids if token != end]) for ids in best]
+    decoded = [plan.tokenizer.decode([token for token in ids if token != end]).strip() for ids in best]
     return Reading(
         sources, [list(ids) for ids in best], decoded, [list(hypothesis.log_probs) for hypothesis in forced]
     )
 
 
-def difference(ours: Reading, theirs: Reading) -> str:
-    """Return how two readings differ; empty if they are equal."""
+def difference(ours: Reading, theirs: Reading, rank: Callable[[list[float]], float] | None = None) -> str:
+    """Return how two readings differ; empty if they are equal.
+
+    Args:
+        rank: the score by which another search than ours chose its translation; ours may be a better one.
+    """
+    better = set()
+    for index, (our, their) in enumerate(zip(ours.log_probs, theirs.log_probs, strict=True)):
+        if their is None or (rank is not None and rank(our) > rank(their) + TOLERANCE):
+            better.add(index)
     for field in ("sources", "targets", "texts"):
         for index, (our, their) in enumerate(zip(getattr(ours, field), getattr(theirs, field), strict=True)):
-            if their is not None and our != their:
+            if our != their and index not in better:
                 return f"{field} of text {index}: {our!r}, the original program has {their!r}"
     for index, (our, their) in enumerate(zip(ours.log_probs, theirs.log_probs, strict=True)):
-        if their is None:
+        if index in better:
             continue
         distance = max((abs(left - right) for left, right in zip(our, their, strict=True)), default=0.0)
         if not distance <= TOLERANCE:

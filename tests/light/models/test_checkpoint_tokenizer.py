@@ -105,3 +105,10 @@ def test_pieces_stay_beside_tokenizer_json_when_a_folder_is_converted_or_downloa
     write_int8(converted(tmp_path), tmp_path / "int8")
     assert isinstance(load_model(tmp_path / "int8", int8=True).tokenizer, PieceTokenizer)
     assert all(MODEL_FILES.fullmatch(path.name) for path in (tmp_path / "int8").iterdir())
+
+
+def test_an_error_is_not_as_long_as_the_value_that_it_refuses(folder):
+    edit_json(folder / "tokenizer.json", model="a" * 5000)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: does not load: ") as refusal:
+        FileTokenizer(folder)
+    assert len(str(refusal.value)) < 600

@@ -216,6 +216,14 @@ def test_a_vocabulary_is_found_by_its_usual_name(tmp_path):
     assert_as_marian_says(load_model(folder), "yml")
 
 
+@pytest.mark.parametrize("name", ["vocab.yml", "vocab.deen.yml", "de_vocab.yaml", "model-vocab.yml", "joint.yml"])
+def test_a_vocabulary_of_ids_is_not_passed_over_for_the_pieces_beside_it(name, tmp_path):
+    """Both have as many tokens, in another order: the wrong one would translate, to nonsense."""
+    folder = marian_folder("yml", tmp_path / "yml", configuration=False)
+    (folder / "joint.yml").rename(folder / name)
+    assert_scores_are_marians(load_model(folder), "yml")
+
+
 def test_a_bin_has_the_numbers_of_the_npz(tmp_path):
     """As `marian convert --gemm-type float32` writes it."""
     scores = []

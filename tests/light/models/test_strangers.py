@@ -17,7 +17,8 @@ from capsule_mt.models.state_dict import MAX_MARKS, MAX_PICKLE, state_dict
 from capsule_mt.models.weights import MAX_TENSORS
 from tests.fixtures.marian_models import marian_folder
 from tests.fuzz.pickles import SOUND, archive
-from tests.fuzz.strangers import FILES, PROTOCOL, check_stranger, tensors, write_hostile
+from tests.fuzz.strangers import check_stranger
+from tests.hostile.builders import FILES, PROTOCOL, tensors, write_hostile
 from tests.light.models.answers import crash, fail, lack_engine, lack_library
 from tests.light.models.files import golden
 

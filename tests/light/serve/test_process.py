@@ -25,7 +25,7 @@ from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, ModelList, command_
 from capsule_mt.models import probe, probing
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.serve.running import bind
-from tests.fuzz.strangers import write_hostile
+from tests.hostile.builders import write_hostile
 from tests.light.models.answers import lack_engine
 from tests.light.models.files import edit_json
 from tests.light.serve.fakes import until

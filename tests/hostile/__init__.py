@@ -1,0 +1,1 @@
+"""Files that are built to be hostile: see README.md."""
