@@ -11,11 +11,13 @@ stage    when it runs. `keep` and `form` run together, in one scan of the user's
 kind     of `keep` and `late` rows: what the argument `keep` and `parts_of` call it. A row of a kind is tried only if
          the call keeps that kind. The other kinds than `KEEP_KINDS` are kept unless copying is off.
 needs    a pattern that is cheap to search for: without a match of it in the text, the row is not tried.
-match    the pattern. `<lacked>` stands for an alternation of the characters of the form that the vocabulary lacks,
-         `<formula>` for those of mathematics among them, `<group>` and `<point>` for the source language's sign
-         between groups of three digits and before decimals, as they stand between brackets.
+match    the pattern. `<group>` and `<point>` stand for the source language's signs between groups of three digits and
+         before decimals, as they are written between brackets. A `late` row is matched against a copy of the form
+         with `LACKED_LETTER`, `LACKED_SIGN` or, of mathematics (category Sm), `LACKED_FORMULA` for each character
+         that the vocabulary lacks, but not for marks that combine; `<lacked>` and `<formula>` stand for these.
 model    what the model reads instead: a text; `COPY`: the match itself, or a stand-in for it; "" nothing; `BREAK`: a
-         line break; or ":function", a function of `rewriting` that returns one of these, or `None` to leave the text.
+         line break; or ":function", a function of `rewriting` that returns one of these. If it returns `None`, or the
+         match itself, nothing changes, and other rows may match there.
 back     what the translation has for it: `COPY`, the user's characters; ":function"; `None`: whatever the model writes.
 when     a condition beside `kind`: "numbers" (the grouping signs of both languages are known, and numbers are not
          kept), "grouping" (that of the source is), "lacks X" (the vocabulary lacks this character), "no ordinals" (of
@@ -24,14 +26,16 @@ example  a text, and `read`, what a model reads of it if its vocabulary has the 
          Portuguese; both languages run these.
 
 An item, that is, a match with `COPY`, is one character of the form, `ITEM`: rules about case, sentences and edges need
-no knowledge of items. Matches with "" or `BREAK` and a `back` are tags: they stand between characters of the form.
+no knowledge of items. Matches with "" or `BREAK` and a `back` are tags: they stand between characters of the form. In
+a translation, `back` rows and `finishing` see an item as one `ITEM`, and a tag as one `TAG_MARK`.
 """
 
 from typing import Any, NamedTuple
 
 from capsule_mt.text.sentences import CLOSING, OPENING, UNSPACED_STOPS
 
-ITEM, BREAK, COPY = "\ue000", "\x1e", "="
+ITEM, TAG_MARK, BREAK, COPY = "\ue000", "\ue003", "\x1e", "="
+LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA = "\ua7f7", "\ue001", "\ue002"
 KEEP_KINDS = ("tags", "urls", "placeholders", "numbers")  # the kinds that `keep` takes
 # kept by default
 COPIED_KINDS = (
@@ -265,6 +269,7 @@ ROWS = tuple(Row(*row) for row in (
     # an author's; and "<< Back", which vocabularies read as "< < Back"
     ("remark of author", "keep", "signs", r"[\[(](?:sic|[-+*!?.\u2026])|<<", r"(?<=[^\n])[\[(](?:sic|[-+*!?]|\.\.\.|\u2026)[\])]"
      r"|(?<!\S)<<(?!\S)", "", COPY, None, "he goed [sic] home", "he goed  home"),
+    ("private character", "keep", "unknown", ITEM, ITEM, COPY, COPY, None, f"one {ITEM} two", "one Tom two"),
     # ---- form: what the model reads in another form
     ("entity", "form", "", "&", r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});", ":entity", None, None, "a&nbsp;b", "a b"),
     ("signed", "form", "", r"\d\D\d", SIGNED_NUMBER, ":signed", None, "numbers", "at $1,234.50 now", "at $1.234,50 now"),
@@ -294,17 +299,15 @@ ROWS = tuple(Row(*row) for row in (
     ("character", "form", "", _NON_ASCII, rf"{_NON_ASCII}{COMBINING}*|[A-Za-z]{COMBINING}+", ":plain", ":typographic", None,
      "\u201cso\u201d \ufb01ne\u2026", '"so" fine...'),
     # ---- late: what the vocabulary still lacks
-    # a capitalised word that it knows in lowercase or without accents, such as "\xc0s"
-    ("lacked capital", "late", "", "", rf"{LETTER}+", ":lowered", None, None, "\xc0 word", "\xc0 word"),
     # a sign with its number: "\xa320", "3 \xd7 4"
-    ("formula", "late", "unknown", "", rf"(?<![\w.,])(?:{_NUMBER}|{LETTER})[ \xa0\u202f]?(?:<formula>)[ \xa0\u202f]?"
+    ("formula", "late", "unknown", "", rf"(?<![\w.,])(?:{_NUMBER}|{LETTER})[ \xa0\u202f]?<formula>[ \xa0\u202f]?"
      rf"(?:[+-]?{_NUMBER}|{LETTER})(?!\w)", COPY, ":target_signs", None, "if x \u2264 5 here", "if 5 here"),
-    ("amount", "late", "unknown", "", rf"(?<![\w.,]){_NUMBER}[ \xa0\u202f]?(?=\W)(?:<lacked>)(?!\w)"
-     rf"|(?=\W)(?:<lacked>)[ \xa0\u202f]?[+-]?{_NUMBER}(?:[kKmMbB]n?)?(?!\w)", COPY, ":target_signs", None,
+    ("amount", "late", "unknown", "", rf"(?<![\w.,]){_NUMBER}[ \xa0\u202f]?(?=\W)<lacked>(?!\w)"
+     rf"|(?=\W)<lacked>[ \xa0\u202f]?[+-]?{_NUMBER}(?:[kKmMbB]n?)?(?!\w)", COPY, ":target_signs", None,
      "pay \xa320 now", "pay 20 now"),
-    ("unknown word", "late", "unknown", "", rf"\w*(?:(?={LETTER})(?:<lacked>))(?:\w|[\u0300-\u036f])*(?:['\u2019-]\w+)*",
-     COPY, COPY, None, "ask Brz\u0119cz now", "ask Tom now"),
-    ("lacked sign", "late", "unknown", "", r"(?=\W)(?:<lacked>)", ":sign", COPY, None, "one \u2260 two", "one  two"),
+    # read in lowercase or without accents if the vocabulary knows the word so, such as "\xc0s"
+    ("unknown word", "late", "", "", r"(?<!\w)\w*(?:(?=\w)<lacked>)(?:\w|[\u0300-\u036f])*(?:['\u2019-]\w+)*", ":unknown", COPY, None, "ask Brz\u0119cz now", "ask Tom now"),
+    ("lacked sign", "late", "signs", "", r"(?=\W)<lacked>", ":sign", COPY, None, "one \u2260 two", "one  two"),
     # ---- before, after: the edges of a sentence, which are copied
     # bullets, "3)" and "a)", a dash before a word with a capital, as in a dialogue; an ellipsis before one
     ("bullet", "before", "", "", r"(?:(?:>\s+)*[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+"
@@ -328,7 +331,7 @@ ROWS = tuple(Row(*row) for row in (
      "Is it so?!", "Is it so?"),
     # ---- back: the translation
     # ? ! ; : after a word or a closing mark, where a sentence may end: not in "14:30", "a != b", ";)"; and guillemets
-    ("french", "back", "", "[?!;:\xab\xbb]", rf"(?<=[\w)\]\"'\u2019\u201d\xbb%\u2026.{ITEM}]){_FRENCH_SPACE}"
+    ("french", "back", "", "[?!;:\xab\xbb]", rf"(?<=[\w)\]\"'\u2019\u201d\xbb%\u2026.{ITEM}{TAG_MARK}]){_FRENCH_SPACE}"
      rf"(?:(?P<high>[?!](?=[?!]*(?:[\s\"'\u201d\xbb)\]]|\Z))|;(?=\s|\Z))|(?P<colon>:)(?=\s|\Z))"
      rf"|(?<=[^\s\xab]){_FRENCH_SPACE}(?P<closing>\xbb)(?!\w)|(?P<opening>\xab){_FRENCH_SPACE}(?=[^\s\xbb])",
      ":french_spaces", None, "fr", "Vraiment?", "Vraiment\u202f?"),
@@ -394,6 +397,8 @@ def as_json() -> dict[str, Any]:
     return {
         "rows": [row._asdict() for row in ROWS],
         "item": ITEM,
+        "tag_mark": TAG_MARK,
+        "lacked": [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA],
         "break": BREAK,
         "kinds": {"keep": KEEP_KINDS, "copied": COPIED_KINDS, "non_words": NON_WORDS},
         "block_tag": BLOCK_TAG,

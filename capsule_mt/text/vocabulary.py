@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 from weakref import WeakKeyDictionary, proxy
 
-from capsule_mt.text.rules import COMPATIBLE, INVISIBLE, PLAIN_FORMS
+from capsule_mt.text.rules import BREAK, COMPATIBLE, INVISIBLE, ITEM, PLAIN_FORMS
 from capsule_mt.text.tokenizer_protocol import Tokenizer, unknown_tokens
 
 MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
@@ -16,6 +16,7 @@ Answer = TypeVar("Answer")
 FIRST_RANK = 10  # the first ids are special tokens and marks
 LOG_RANK_OF_TOKEN = 2.4  # the logarithm of the sum of 1 / rank: a word of two tokens is rarer than either
 LOG_RANK_OF_UNKNOWN = 20.0  # more than that of any token
+NEVER_LACKED = frozenset((ITEM, BREAK, " ", "\n"))
 NON_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -32,6 +33,7 @@ class Vocabulary:
         self._forms: dict[str, str] = {}  # by character with its accents
         self._log_ranks: dict[str, float] = {}
         self._unchanged: set[str] = set()  # characters beyond ASCII whose form is themselves
+        self._covered: set[str] = set()  # characters
 
     @cached_property
     def for_target(self) -> "Vocabulary":
@@ -110,6 +112,14 @@ class Vocabulary:
         plain = "".join(PLAIN_FORMS.get(character, character) for character in alike)
         candidates = (visible, composed) if len(visible) == 1 else (composed, visible)
         return next((form for form in (*candidates, alike, plain) if self.covers(form)), candidates[0])
+
+    def lacked(self, text: str) -> set[str]:
+        """Return the characters of a text that the vocabulary lacks, without spaces and marks that combine."""
+        candidates = set(text) - self._covered
+        lacked = {character for character in candidates if not (character in NEVER_LACKED or self.covers(character))}
+        if len(self._covered) < MAX_ANSWERS:
+            self._covered |= candidates - lacked
+        return {character for character in lacked if not (character.isspace() or combines(character))}
 
     def changes_none_of(self, text: str) -> bool:
         """Whether it surely has each character of a text as it stands: a fast answer for most texts."""
