@@ -84,8 +84,8 @@ class Layout:
 
     def _is_empty(self, tag: int, offsets: dict[int, int]) -> bool:
         """Whether a mark of emphasis is left without a word."""
-        is_emphasis = self.source.parts[tag].is_emphasis
-        return is_emphasis and offsets.get(self.partners.get(tag, tag)) == offsets[tag]
+        is_pair = self.source.parts[tag].is_emphasis and tag in self.partners
+        return is_pair and offsets.get(self.partners[tag]) == offsets[tag]
 
     def _signs_of_words(self) -> dict[int, int]:
         """Return the offset of signs at the end of a word that the translation copies, such as Windows\xae."""

@@ -146,6 +146,14 @@ class Form:
         edit, past = self.edits[index], offset - self.offsets[index] - len(self.edits[index].in_form)
         return edit.end if past < 0 else edit.end + past + 1
 
+    def offset_of(self, user_offset: int) -> int:
+        """Return the offset in `text` of a character of the user's text, or of the edit that it is in."""
+        index = bisect_right(self.edits, user_offset, key=lambda edit: edit.start) - 1
+        if index < 0:
+            return user_offset
+        edit, offset = self.edits[index], self.offsets[index]
+        return offset if user_offset < edit.end else offset + len(edit.in_form) + user_offset - edit.end
+
     def copies_in(self, start: int, end: int) -> Iterator[tuple[int, Edit]]:
         """Yield the items in a span of `text`, and the tags in it and at its edges, each with its offset."""
         for index in range(bisect_left(self.offsets, start), bisect_right(self.offsets, end)):
@@ -229,7 +237,8 @@ class Rewriter(NamedTuple):
             if row.model[:1] != ":" or row.model == ":emphasis":
                 return True
             model = FUNCTIONS[row.model[1:]](self, text, span)
-            return model is not None and (row.back is not None or model != text[span.start : span.end])
+            is_copied = row.stage == "keep" or row.back == COPY
+            return model is not None and (is_copied or model != text[span.start : span.end])
 
         return changes
 
