@@ -281,7 +281,7 @@ ROWS = tuple(Row(*row) for row in (
     # TeX's and doubled quotes
     ("doubled quote", "form", "", "''|``", r"(?<![\w'`])(?:''|``)(?=[^\s'`])|(?<=[^\s'`\d])''(?![\w'])", '"', None, None,
      "I say ``yes'' now", 'I say "yes" now'),
-    ("backtick", "form", "", "`", rf"(?<=[A-Za-z\xc0-\u052f])`(?=[A-Za-z\xc0-\u052f])", "'", None, None, "I don`t go", "I don't go"),
+    ("backtick", "form", "", "`", r"(?<=[A-Za-z\xc0-\u052f])`(?=[A-Za-z\xc0-\u052f])", "'", None, None, "I don`t go", "I don't go"),
     ("space before mark", "form", "", " [,.]", r"(?<=[\w)\]\"'\u201d\u2019\xbb%]) (?=[,.](?:\s|\Z))", "", None, None,
      "one , two .", "one, two."),
     # not in code: "--sort=size,time"; Chinese has no space after one

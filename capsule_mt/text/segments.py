@@ -369,7 +369,12 @@ class Segmenter(NamedTuple):
             case = piece.case or (LOWERCASE if reading.text[:1].islower() else None)
             is_glued = not pieces and piece.is_glued and reading.span.start == piece.span.start
             terms = [term for term in piece.terms if overlaps(term.span, [reading.span])]
-            attributes = {"case": case, "is_glued": is_glued, "terms": terms, "mark": piece.mark if has_ending else None}
+            attributes = {
+                "case": case,
+                "is_glued": is_glued,
+                "terms": terms,
+                "mark": piece.mark if has_ending else None,
+            }
             pieces.append(self._piece(reading, self._encode(reading), **attributes))
         return pieces
 
