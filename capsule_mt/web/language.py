@@ -49,7 +49,7 @@ BOUNDARY = rf"(?:(?<=[{WORD_CHARACTERS}])(?![{WORD_CHARACTERS}])|(?<![{WORD_CHAR
 NEGATED = {r"[^\W_]": r"[\p{L}\p{N}]", r"[^\W\d_]": r"[\p{L}\p{Nl}\p{No}]"}
 # with the flag "u", only these characters may be escaped
 SYNTAX = frozenset(r"^$\.*+?()[]{}|/")
-TOKENS = re.compile(r"\(\?i:[^()]*\)|\(\?P=\w+\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
+TOKENS = re.compile(r"\(\?P=\w+\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
 LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))"  # of a character beyond ASCII
 
 CASING = (
@@ -84,29 +84,29 @@ ENTITY_NAMES = """
 def javascript_pattern(pattern: str) -> str:
     """Return a regular expression of Python in JavaScript's syntax, for the flag "u"."""
     written = ""
-    dot_forms = [r"[^\n]"]  # what `.` stands for in each open group: the last entry is for the innermost one
+    # of each open group, the innermost one last: what `.` stands for, and whether letters stand for both cases
+    groups = [(r"[^\n]", False)]
     for token in TOKENS.findall(pattern):
-        if token.startswith("(?i:"):
-            inner = re.sub(r"(?<!\\)[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", token[4:-1])
-            written += f"(?:{javascript_pattern(inner)})"
-        elif token == "(?s:":
+        dot, both_cases = groups[-1]
+        if token in ("(?i:", "(?s:"):
             written += "(?:"
-            dot_forms.append("[^]")
+            groups.append(("[^]" if token == "(?s:" else dot, both_cases or token == "(?i:"))
         elif token.startswith("(?P="):
             written += rf"\k<{token[4:-1]}>"
-        elif token == "(?P<":
-            written += "(?<"
-            dot_forms.append(dot_forms[-1])
+        elif token[0] == "(":
+            written += token.replace("(?P<", "(?<")
+            groups.append(groups[-1])
+        elif token.startswith(r"[^\W") and token not in NEGATED:
+            written += f"(?:(?!{javascript_pattern('[' + token[4:])})[{WORD_CHARACTERS}])"
         elif token[0] == "[":
             written += NEGATED.get(token) or re.sub(r"\\(U[\da-f]{8}|.)", _escape_in_brackets, token, flags=re.DOTALL)
         elif token[0] == "\\" and len(token) == 2:
             written += _escape(token[1])
         else:
-            if token == "(":
-                dot_forms.append(dot_forms[-1])
-            elif token == ")":
-                dot_forms.pop()
-            written += dot_forms[-1] if token == "." else token
+            if token == ")":
+                groups.pop()
+            is_letter = both_cases and token.isascii() and token.islower()
+            written += f"[{token}{token.upper()}]" if is_letter else dot if token == "." else token
     return written
 
 
