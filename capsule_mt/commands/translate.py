@@ -70,7 +70,7 @@ from capsule_mt.formats.registry import INDEX
 from capsule_mt.formats.units import Parsed, Translated, facts_of, has_other_placeholders
 from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_unit
 from capsule_mt.options.table import offered
-from capsule_mt.text.keeping import KEEP_KINDS
+from capsule_mt.text.rules import KEEP_KINDS
 from capsule_mt.translate.options import THREADS_ADVICE, TranslationOptions
 
 if TYPE_CHECKING:

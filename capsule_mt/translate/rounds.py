@@ -6,12 +6,13 @@ Each takes drafts and returns drafts; none changes what it gets.
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from capsule_mt.checks.certain import count_certain_faults, has_invented_mark
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn_once
-from capsule_mt.text.edges import as_label
+from capsule_mt.text.finishing import as_label
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.translate.aligning import aligned_rows
@@ -44,7 +45,7 @@ def rounds_of(documents: Sequence[Document]) -> list[Round]:
     rounds: list[Round] = []
     if any(piece.is_label for piece in pieces):
         rounds.append(with_label_forms)
-    if any(piece.masked is not None for piece in pieces):
+    if any(piece.keeps for piece in pieces):
         rounds.append(with_stand_ins)
     if any(piece.terms for piece in pieces):
         rounds.append(with_terms)
@@ -119,15 +120,14 @@ def _better(piece: Piece, original: Hypotheses, retried: Hypotheses, plan: Plan)
 def _count_faults(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> int:
     """Return how many certain faults a hypothesis has: lost items, and those of `count_certain_faults`."""
     text = plan.tokenizer.decode(hypothesis.ids)
-    num_lost = 0 if piece.masked is None else len(piece.masked.lost(text))
-    return num_lost + count_certain_faults(piece.text, text, plan.languages)
+    return len(piece.lost(text)) + count_certain_faults(piece.text, text, plan.languages)
 
 
 def _needs_retry(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> bool:
     """Return whether a hypothesis has a certain fault; if it has lost an item, stand-ins are its retry instead."""
     text = plan.tokenizer.decode(hypothesis.ids)
     has_faults = count_certain_faults(piece.text, text, plan.languages) > 0
-    return has_faults and not (piece.masked is not None and piece.masked.lost(text))
+    return has_faults and not piece.lost(text)
 
 
 def _with_invented_marks(piece: Piece, hypotheses: Hypotheses, plan: Plan) -> frozenset[int]:
@@ -200,7 +200,7 @@ def with_stand_ins(drafts: list[Draft], plan: Plan) -> list[Draft]:
         replacements = {
             index: plan.segmenter.retries(draft.piece, plan.tokenizer.decode(draft.hypotheses[0].ids))
             for index, draft in enumerate(drafts)
-            if draft.piece.masked is not None
+            if draft.piece.keeps
         }
         pieces = [piece for parts in replacements.values() for piece in parts]
         if not pieces:
@@ -213,11 +213,11 @@ def with_stand_ins(drafts: list[Draft], plan: Plan) -> list[Draft]:
 
 
 def _without_stand_ins(draft: Draft, tokenizer: Tokenizer) -> Draft:
-    masked, best = draft.piece.masked, draft.hypotheses[0]
-    if masked is None:
+    if not draft.piece.keeps:
         return draft
+    best = draft.hypotheses[0]
     hypotheses = [
-        best if masked.lost(tokenizer.decode(hypothesis.ids)) else hypothesis for hypothesis in draft.hypotheses
+        best if draft.piece.lost(tokenizer.decode(hypothesis.ids)) else hypothesis for hypothesis in draft.hypotheses
     ]
     return draft._replace(hypotheses=hypotheses)
 
@@ -267,11 +267,7 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
 
 
 def _with_prefix(piece: Piece, prefix: list[int]) -> Piece:
-    from copy import copy  # late: few calls have a glossary
-
-    prefixed = copy(piece)
-    prefixed.prefix = prefix
-    return prefixed
+    return replace(piece, prefix=prefix)
 
 
 def _has_room(prefixed: Piece, draft: Draft, plan: Plan) -> bool:
