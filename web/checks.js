@@ -4,7 +4,7 @@ import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
   BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, CODE_MARKS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE,
-  MAX_SWAP_TEXT, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, VERBS,
+  MAX_SWAP_TEXT, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, RULES, VERBS,
 } from "./interface.js";
 import { withItems } from "./rewriting.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
@@ -13,7 +13,7 @@ const [NUMBER, OTHER_DIGIT, ROMAN_NUMERAL_IN_TEXT] = [PATTERNS.NUMBER, PATTERNS.
 const AFTERNOON = new RegExp(PATTERNS.AFTERNOON, "iu");
 const LAST_MARK = new RegExp(PATTERNS.LAST_MARK, "u");
 const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
-const BARE_PLACEHOLDER = new RegExp(PATTERNS.BARE_PLACEHOLDERS, "u");
+const BARE_PLACEHOLDER = new RegExp(RULES.bare_placeholders, "u");
 const SEPARATOR = /[.,]/g;
 const COMPARED = new RegExp(PATTERNS.NUMBERS_AND_BRACKETS, "gu");
 const MAY_QUOTE = new RegExp(PATTERNS.MAY_QUOTE, "gu");

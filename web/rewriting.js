@@ -12,6 +12,7 @@ const [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA] = RULES.lacked;
 const SECOND_UNIT = "\ue004"; // of a lacked sign's two units of UTF-16
 export const rowsOf = (...stages) => RULES.rows.filter(({ stage }) => stages.includes(stage)).map((row) => ({ ...row, ...patternsOf(row) }));
 const [FIRST_ROWS, LATE_ROWS] = [rowsOf("keep", "form"), rowsOf("late")];
+export const LATE_NAMES = LATE_ROWS.map(({ id }) => id);
 const ANY_NEED = new RegExp([...new Set(FIRST_ROWS.map(({ needs }) => needs.source))].join("|"), "u");
 const KIND_OF = new Map([...FIRST_ROWS, ...LATE_ROWS].map(({ id, kind }) => [id, kind]));
 const [BLOCK_TAG, ROMAN_WORD] = [RULES.block_tag, PATTERNS.ROMAN_WORD].map((source) => new RegExp(`^(?:${source})`, "u"));

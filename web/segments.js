@@ -4,7 +4,7 @@ import { edgesOf, endingOf, labelIn } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./finishing.js";
 import { LOWERCASE, MAX_WORD, PATTERNS, RULES } from "./interface.js";
 import { partsIn, Reading } from "./reading.js";
-import { BREAK, isItem, Rewriter } from "./rewriting.js";
+import { BREAK, isItem, LATE_NAMES, Rewriter } from "./rewriting.js";
 import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.js";
 import { unknownTokens } from "./vocabulary.js";
 import { firstOf, isLower, isMark, isUpper, lastUpTo, runsOn, withSpace } from "./words.js";
@@ -16,8 +16,7 @@ const BREAKS = new RegExp(`${BREAK}+`, "g");
 /** What goes through the model at once: a `Reading`, as tokens. */
 class Piece {
   isGlued = false; // only kept items separate it from the piece before
-  ending = null; // what the user's sentence has instead of the final mark that the model reads; null if it reads the same
-  mark = null; // the span of this ending in the form, and the mark that the model reads: see edges.js
+  mark = null; // the end of the sentence that the model reads otherwise, if it does: see `endingOf`
   sourceCase = null; // of the user's line, if the model reads it in sentence case instead
   isLabel = false; // whether it is the only word of the user's line, as in a menu
   forms = []; // of a label: pieces that the model reads, too; the translation that most forms have wins
@@ -25,6 +24,15 @@ class Piece {
   constructor(reading, { ids, offsets }, fields = {}) {
     Object.assign(this, { reading, ids, offsets, text: reading.text.replaceAll(BREAK, " "), ...fields });
     [this.start, this.end] = reading.span;
+  }
+
+  /** What the user's sentence has instead of the final mark that the model reads; null if it reads the same. */
+  get ending() {
+    if (!this.mark) return null;
+    const { form } = this.reading;
+    const { start, end, mark } = this.mark;
+    const ending = start < end ? form.source.slice(...form.userSpan([start, end])) : "";
+    return !ending || ending.includes(mark) || mark === "." ? ending : form.text.slice(start, end); // the user's marks may be full width
   }
 
   /** The user's text. */
@@ -80,11 +88,15 @@ export class Segmenter {
       const inner = copies ? edgesOf(form.text, sentence, this.rules.has_ordinals) : sentence;
       const label = copies ? labelIn(form.text, inner) : null;
       const span = label ?? inner;
-      if (span[0] === span[1]) continue;
+      if (span[0] === span[1]) {
+        const unknown = form.copiesIn(sentence).map(({ edit }) => edit).filter(({ row }) => LATE_NAMES.includes(row));
+        if (unknown.some(({ row }) => row === "unknown word")) foreign.push([unknown[0].start, unknown.at(-1).end]);
+        continue;
+      }
       for (const part of this.#fitting(form, span).slice(0, isForced ? 1 : undefined)) {
         const mayLackStop = copies && part[1] === span[1] && !cuts.has(sentence[1]);
         const { piece, hasText, hasUnknown } = this.#piece(form, part, normalises, mayLackStop);
-        piece.isGlued = cuts.has(part[0]);
+        piece.isGlued = cuts.has(piece.reading.parts[0].start);
         piece.sourceCase = form.caseAt(piece.start);
         piece.isLabel = label !== null && !piece.reading.items.length;
         if (piece.isLabel) piece.forms = this.#labelForms(piece);
@@ -122,8 +134,8 @@ export class Segmenter {
   /** Return a part of a form as a piece, whether it has text for the model, and anything that the vocabulary lacks. */
   #piece(form, span, normalises, mayLackStop) {
     const plain = this.#encoded(new Reading(form, partsIn(form, span)));
-    const hasUnknownWord = this.#hasUnknown(plain) && !(normalises && isMark(plain.text));
     const piece = mayLackStop ? this.#withFinalMark(form, span, plain) : plain;
+    const hasUnknownWord = this.#hasUnknown(piece) && !(normalises && isMark(piece.text));
     const hasUnknown = unknownTokens(this.vocabulary, piece.text, piece).size > 0;
     const hasText = piece.reading.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.textless.has(token)));
     return { piece, hasText, hasUnknown };
@@ -135,10 +147,10 @@ export class Segmenter {
 
   /** Return a sentence with one final mark if the user's lacks it, or has several, such as "..." or "?!". */
   #withFinalMark(form, span, piece) {
-    const mark = endingOf(form.text, span);
+    const sentence = [piece.reading.parts[0].start, span[1]];
+    const mark = endingOf(form.text, sentence);
     if (!mark) return piece;
-    const ending = mark.start < mark.end ? form.source.slice(...form.userSpan([mark.start, mark.end])) : "";
-    const changed = this.#encoded(new Reading(form, partsIn(form, span, mark)), { ending, mark });
+    const changed = this.#encoded(new Reading(form, partsIn(form, sentence, mark)), { mark });
     // a vocabulary may lack the mark
     return changed.ids.length > this.limit || (this.#hasUnknown(changed) && !this.#hasUnknown(piece)) ? piece : changed;
   }
@@ -154,15 +166,15 @@ export class Segmenter {
 
   /** Return what to translate instead of a piece whose translation lost items: it with other stand-ins, or its parts between items. */
   retries(piece, translation) {
-    const { reading, isGlued, ending, mark, sourceCase } = piece;
+    const { reading, isGlued, mark, sourceCase } = piece;
     const lost = reading.lost(translation);
     if (!lost.length) return [];
     const changed = reading.withStandIns(lost);
-    const retry = changed && this.#encoded(changed, { isGlued, ending, mark, sourceCase });
+    const retry = changed && this.#encoded(changed, { isGlued, mark, sourceCase });
     if (retry?.ids.length <= this.limit) return [retry];
     return reading.aroundItems(mark).map(({ reading: part, hasEnding }, index) => this.#encoded(part, {
       isGlued: index === 0 && isGlued && part.span[0] === piece.start,
-      ...(hasEnding && { ending, mark }),
+      mark: hasEnding ? mark : null,
       sourceCase: sourceCase ?? (isLower(firstOf(part.text)) ? LOWERCASE : null), // a model begins it with a capital
     }));
   }
