@@ -34,10 +34,12 @@ export function capitalised(text, dotlessI) {
   return capital(first, dotlessI) + text.slice(first.length);
 }
 
-/** Return the words of a line outside tokens of languages and entities such as "&lt;". */
+/** Return a line with spaces for tokens of languages, and for entities such as "&lt;". */
+const outsideOf = (line) => line.replace(NO_WORDS, (part) => " ".repeat(part.length));
+
+/** Return the words of a line outside these. */
 export function casedWords(line) {
-  const outside = line.replace(NO_WORDS, (part) => " ".repeat(part.length));
-  return Array.from(outside.matchAll(CASED_WORD), ({ 0: text, index }) => ({ text, start: index, end: index + text.length }));
+  return Array.from(outsideOf(line).matchAll(CASED_WORD), ({ 0: text, index }) => ({ text, start: index, end: index + text.length }));
 }
 
 /** Return a line with other words, each as long as the one that it replaces. */
@@ -90,15 +92,15 @@ class Casing {
 
   /** Return a line in sentence case, and its case if it had another one. */
   line(line) {
-    if (/^\p{Lu}\p{L}/u.test(line) && LONG_LOWERCASE_WORD.test(line)) return { text: line }; // most lines
+    if (!/^[\p{Lowercase}.…]/u.test(line) && LONG_LOWERCASE_WORD.test(line) && !isLower(line)) return { text: line }; // most lines
     const lowercase = this.withoutCapitals(line);
     if (lowercase !== null) return { text: lowercase, case: CAPITALS };
-    const words = casedWords(line);
+    const [words, outside] = [casedWords(line), outsideOf(line)];
     if (!words.length) return { text: line };
     const canBegin = this.vocabulary.covers(capital(firstOf(words[0].text))); // some models read lowercase only
-    if (canBegin && isLowercase(line, words)) return { text: this.#withNames(this.#withSentenceStarts(line, words)), case: LOWERCASE };
-    if (canBegin && beginsInLowercase(line, words)) return { text: this.#withCapitalsAt(new Set([words[0].start]), line), case: LOWERCASE_START };
-    return { text: this.#isTitle(line, words) ? this.#withoutTitle(line, words) : line };
+    if (canBegin && isLowercase(outside, words)) return { text: this.#withNames(this.#withSentenceStarts(line)), case: LOWERCASE };
+    if (canBegin && beginsInLowercase(outside, words)) return { text: this.#withCapitalsAt(new Set([words[0].start]), line), case: LOWERCASE_START };
+    return { text: this.#isTitle(outside, words) ? this.#withoutTitle(line, words) : line };
   }
 
   /** Return a text in capitals in sentence case; null for any other text. */
@@ -129,7 +131,7 @@ class Casing {
 
   /** Return a headline with all words in lowercase but names and the first one of each sentence. */
   #withoutTitle(line, words) {
-    const starts = new Set([...lastOffsets(MAY_START, line), ...lastOffsets(QUOTED_START, line)]);
+    const starts = new Set([...lastOffsets(MAY_START, outsideOf(line)), ...lastOffsets(QUOTED_START, line)]);
     return withWords(line, words, (text, { start }) => {
       const [lowercase, suffix] = [lowered(text, this.dotlessI), text.slice(firstOf(text).length)];
       const isKept = starts.has(start) || lowercase.length !== text.length || !lowercase.endsWith(suffix) || this.#nameMargin(text) > NAME_MARGIN;
@@ -139,7 +141,7 @@ class Casing {
 
   /** Return a line in lowercase with a capital at the beginning of each sentence, and of what is quoted. */
   #withSentenceStarts(line) {
-    const outside = line.replace(NO_WORDS, (part) => " ".repeat(part.length));
+    const outside = outsideOf(line);
     const candidate = outside.replace(MAY_START, (match) => match.slice(0, -lastOf(match).length) + capital(lastOf(match), this.dotlessI));
     const starts = splitSentences(candidate, this.rules).map(([start, end]) => start + outside.slice(start, end).search(MAY_BEGIN));
     const cased = this.#withCapitalsAt(new Set(starts), line);

@@ -14,8 +14,14 @@ const [APOSTROPHE, CASED_WORD, NO_WORDS] = [PATTERNS.APOSTROPHE, RULES.cased_wor
 const LABEL = new RegExp(`^${PATTERNS.LABEL}`, "u");
 const hasLetters = (text) => /\p{L}/u.test(text);
 
-/** Return a sentence without what is copied around it; empty if nothing remains to translate. `hasOrdinals`: "3." may belong to it. */
-export function edgesOf(text, [start, end], hasOrdinals) {
+/** Return a sentence without what is copied around it; empty if nothing remains to translate. */
+export function edgesOf(text, sentence, hasOrdinals) {
+  const inner = withoutCopiedEdges(text, sentence, hasOrdinals);
+  return inner[0] < inner[1] ? withoutEnclosing(text, inner) : inner;
+}
+
+/** Return a sentence without list marks before it and signs around it. `hasOrdinals`: "3." may belong to it. */
+export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
   if (!hasLetters(text.slice(start, end).replace(NO_WORDS, ""))) return [start, start];
   const isUnpaired = ({ when }, signs) => when !== "unpaired" || !hasPair(signs, text.slice(start, end));
   const sentence = text.slice(0, end);
@@ -28,7 +34,7 @@ export function edgesOf(text, [start, end], hasOrdinals) {
     const match = row.pattern.exec(text.slice(start, end));
     if (match && isUnpaired(row, match[0])) end -= match[0].length;
   }
-  return withoutEnclosing(text, stripped(text, [start, end]));
+  return stripped(text, [start, end]);
 }
 
 /** Whether some of the signs may be one of a pair of brackets or quotes in the sentence. */
@@ -37,7 +43,7 @@ function hasPair(signs, sentence) {
 }
 
 /** Return the span inside the brackets and quotes that enclose a sentence whole, or after a quote that it leaves open: see edges.py. */
-function withoutEnclosing(text, [sentenceStart, sentenceEnd]) {
+export function withoutEnclosing(text, [sentenceStart, sentenceEnd]) {
   if (!(text[sentenceStart] in RULES.enclosing)) return [sentenceStart, sentenceEnd]; // most sentences
   const isOpen = text.slice(sentenceStart, sentenceEnd).lastIndexOf('"') === 0;
   const [first] = stripped(text, [sentenceStart + isOpen, sentenceEnd]);

@@ -3,7 +3,7 @@
 
 import { inSentenceCase } from "./casing.js";
 import { characterOf } from "./entities.js";
-import { MAX_RANK_OF_REPEATED, PATTERNS, RULES } from "./interface.js";
+import { MAX_QUOTE, MAX_RANK_OF_REPEATED, PATTERNS, RULES } from "./interface.js";
 import { MAX_CACHED_LENGTH, visible } from "./vocabulary.js";
 import { isUpper, lastUpTo } from "./words.js";
 
@@ -16,7 +16,7 @@ export const LATE_NAMES = LATE_ROWS.map(({ id }) => id);
 const ANY_NEED = new RegExp([...new Set(FIRST_ROWS.map(({ needs }) => needs.source))].join("|"), "u");
 const KIND_OF = new Map([...FIRST_ROWS, ...LATE_ROWS].map(({ id, kind }) => [id, kind]));
 const [BLOCK_TAG, ROMAN_WORD] = [RULES.block_tag, PATTERNS.ROMAN_WORD].map((source) => new RegExp(`^(?:${source})`, "u"));
-const [SENTENCE_START, BEFORE_CODE_COMMA] = [PATTERNS.WORD_BEGINS, PATTERNS.BEFORE_CODE_COMMA].map((source) => new RegExp(source, "u"));
+const [SENTENCE_START, BEFORE_CODE_COMMA, EMOJI] = [PATTERNS.WORD_BEGINS, PATTERNS.BEFORE_CODE_COMMA, PATTERNS.EMOJI].map((source) => new RegExp(source, "u"));
 const [REACH, MAX_CODE] = [16, 64]; // characters before a word, and before a comma
 const numberPatterns = new Map(); // by the grouping sign
 
@@ -245,12 +245,22 @@ const FUNCTIONS = {
     }
     return kinds.includes("unknown") ? COPY : null;
   },
-  entity({ vocabulary }, text, span) {
-    const character = characterOf(text.slice(...span));
-    return character && vocabulary.form(character);
+  entity({ vocabulary }, text, [start, end]) {
+    const character = characterOf(text.slice(start, end));
+    if (!character) return null;
+    const form = vocabulary.form(character);
+    const isInWord = /\p{L}$/u.test(text.slice(0, start).slice(-2)) && /^\p{L}/u.test(text.slice(end, end + 2));
+    return character === "—" && form !== character && isInWord ? " - " : form;
   },
   comma: (_, text, [start]) => (BEFORE_CODE_COMMA.test(text.slice(Math.max(start - MAX_CODE, 0), start)) ? null : ", "),
   plain: ({ vocabulary }, text, span) => vocabulary.form(text.slice(...span)),
+  last_character: (_, text, [, end]) => text[end - 1],
+  /** Return nothing for a space inside of guillemets that point outwards and have one on both sides. */
+  inner_space(_, text, [start, end]) {
+    const isPaired = text[start - 1] === "«" ? /^[^«»\n]*[ \xa0\u202f]»/.test(text.slice(end, end + MAX_QUOTE))
+      : /«[ \xa0\u202f][^«»\n]*$/.test(text.slice(Math.max(start - MAX_QUOTE, 0), start));
+    return isPaired ? "" : null;
+  },
   /** Return a number with two signs as the target language writes it; with one, models write it themselves. */
   signed({ groupings }, text, span) {
     const number = text.slice(...span);
@@ -259,7 +269,7 @@ const FUNCTIONS = {
   /** Return a number of one group with the source language's sign, unless it is copied with an unknown neighbour. */
   grouped({ vocabulary, groupings }, text, [start, end]) {
     const [left, right] = [text.slice(Math.max(start - 4, 0), start), text.slice(end, end + 4)].map((side) => Array.from(side));
-    const isRead = [...left.slice(-2), ...right.slice(0, 2)].every((character) => vocabulary.reads(character));
+    const isRead = [...left.slice(-2), ...right.slice(0, 2)].every((character) => vocabulary.reads(character) || EMOJI.test(character));
     return isRead ? `${text.slice(start, end - 4)}${groupings[0]}${text.slice(end - 3, end)}` : null;
   },
   /** Return a letter once or twice instead of more often, whichever makes the more frequent word. */
@@ -294,11 +304,16 @@ export function withTargetSigns(text, groupings, isConverted = () => true) {
 
 const readers = new Map(); // by their kinds
 
-/** Return the items of a text that a translation keeps, by the keep rows of these kinds: their texts, spans and kinds. */
-export function itemsIn(text, kinds) {
+/** Return the edits of the keep rows of these kinds. */
+export function keepEdits(text, kinds) {
   const key = kinds.join();
   if (!readers.has(key)) readers.set(key, new Rewriter(null, {}, ["", ""], { kinds, copies: false, normalises: false })); // no row asks the vocabulary
-  return readers.get(key).keepEdits(text).map((edit) => ({ text: text.slice(edit.start, edit.end), start: edit.start, end: edit.end, kind: kindOf(edit) }));
+  return readers.get(key).keepEdits(text);
+}
+
+/** Return the items of a text that a translation keeps, by the keep rows of these kinds: their texts, spans and kinds. */
+export function itemsIn(text, kinds) {
+  return keepEdits(text, kinds).map((edit) => ({ text: text.slice(edit.start, edit.end), start: edit.start, end: edit.end, kind: kindOf(edit) }));
 }
 
 /** Return a text with other text for what is outside of its items, or for the items. */

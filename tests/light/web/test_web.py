@@ -27,6 +27,8 @@ from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import SafetensorsFile
 from capsule_mt.options.table import offered
 from capsule_mt.text.entities import without_entities
+from capsule_mt.text.rules import ROWS
+from capsule_mt.text.sentences import GROUPING
 from capsule_mt.web import site
 from capsule_mt.web.build import (
     FOLDER,
@@ -225,12 +227,19 @@ def of_vectors(run_beside_modules):
     """What the modules make of tests/vectors, which Python's tests read, too: see vectors.mjs."""
     dotless_i = {case["language"] for case in vectors("dotless_i")["cases"]}
     languages = {"en", *dotless_i, *(case["language"] for case in vectors("sentences")["cases"])}
-    rules = {str(code): sentence_rules(code) for code in languages}
+    rules = {str(code): sentence_rules(code) for code in (*languages, None)}
     pairs = [case["languages"] for case in vectors("checks")["cases"]]
     words = {",".join(code or "" for code in pair): words_of_checks(*pair) for pair in pairs}
     languages = dotless_i | {case.get("language") for cases in vectors("typography").values() for case in cases}
     typography = {str(code): typography_of(code) for code in languages}
-    value = {"rules": rules, "words_of_checks": words, "typography": typography, "entities": ENTITIES}
+    value = {
+        "rules": rules,
+        "words_of_checks": words,
+        "typography": typography,
+        "groupings": GROUPING,
+        "entities": ENTITIES,
+        "examples": {row.id: row.example for row in ROWS},
+    }
     return run_beside_modules("vectors", value, VECTORS, MARKS_OF_PAGE)
 
 
@@ -249,7 +258,11 @@ def test_normal_forms(of_vectors):
     assert answers["given"] == expected["given"]
     assert answers["plain"] == {form: [form] * len(characters) for form, characters in expected["plain"].items()}
     assert answers["invisible"] == ""
-    assert answers["translations"] == expected["translations"]
+
+
+def test_examples_of_rules(of_vectors):
+    """Both languages run the examples of the table: see tests/light/text."""
+    assert of_vectors["examples"] == {row.id: row.read for row in ROWS}
 
 
 def test_characters_of_entities(of_vectors):
