@@ -82,8 +82,8 @@ def has_dotless_i(language: str | None) -> bool:
 
 def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | None) -> tuple[str, str | None]:
     """Return a line in sentence case, and its case if it had another one."""
-    if line[:2].isalpha() and line[0].isupper() and LONG_LOWERCASE_WORD.search(line) is not None:  # most lines
-        return line, None
+    if not (line[:1].islower() or line[:1] in ".\u2026") and LONG_LOWERCASE_WORD.search(line) and not line.islower():
+        return line, None  # most lines
     dotless_i = has_dotless_i(language)
     if (lowercase := _without_capitals(line, vocabulary, dotless_i)) is not None:
         return lowercase, CAPITALS

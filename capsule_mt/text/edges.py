@@ -23,7 +23,15 @@ MAX_BESIDE_LABEL = 500  # characters of signs and items on the line of a label
 
 
 def edges_of(text: str, sentence: Span, has_ordinals: bool = True) -> Span:
-    """Return a sentence without what is copied around it; empty if nothing remains to translate.
+    """Return a sentence without what is copied around it; empty if nothing remains to translate."""
+    inner = without_copied_edges(text, sentence, has_ordinals)
+    return without_enclosing(text, inner) if inner.start < inner.end else inner
+
+
+def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -> Span:
+    """Return a sentence without list marks before it and signs around it.
+
+    The span is empty if nothing remains to translate.
 
     has_ordinals: the language writes ordinal numbers with a full stop, so "3." may belong to the sentence.
     """
@@ -39,7 +47,7 @@ def edges_of(text: str, sentence: Span, has_ordinals: bool = True) -> Span:
         match = re.search(row.match, text[start:end])
         if match is not None and not _has_pair(match[0], text[start:end]):
             end -= len(match[0])
-    return _without_enclosing(text, stripped(text, Span(start, end)))
+    return stripped(text, Span(start, end))
 
 
 def _has_pair(signs: str, sentence: str) -> bool:
@@ -47,7 +55,7 @@ def _has_pair(signs: str, sentence: str) -> bool:
     return any(not {*pair}.isdisjoint(signs) and {*pair}.issubset(sentence) for pair in SIGN_PAIRS)
 
 
-def _without_enclosing(text: str, sentence: Span) -> Span:
+def without_enclosing(text: str, sentence: Span) -> Span:
     """Return the span inside the brackets and quotes that enclose a sentence whole, if it has letters.
 
     A full stop may follow the closing mark; inside are no further marks of the same kind. An opening quote that only

@@ -33,13 +33,25 @@ CLOSING_QUOTE = re.compile(r'(?<=[^\s"])"(?!\w)')
 (FRENCH,) = (row for row in rows_of("back") if row.when == "fr")
 
 
-def finished(text: str, piece: "Piece", vocabulary: Vocabulary, src_lang: str | None, tgt_lang: str | None) -> str:
-    """Return the translation of a piece with the form of its source, as its own language has it."""
+def finished(
+    text: str,
+    piece: "Piece",
+    vocabulary: Vocabulary,
+    src_lang: str | None,
+    tgt_lang: str | None,
+    *,
+    follows_source: bool = True,
+) -> str:
+    """Return the translation of a piece with the form of its source, as its own language has it.
+
+    follows_source: otherwise, only its case is that of the source.
+    """
     reading, user_text = piece.reading, piece.user_text
     assert reading is not None
-    parts = parts_of(text, COPIED_KINDS)
-    items = [part for part in parts if isinstance(part, Item)]
-    text = "".join(_mark_of(part) if isinstance(part, Item) else part for part in parts) if items else text
+    text, items = with_marks(text)
+    if not follows_source:
+        cased = text if piece.case is None else restored_case(text, piece.case, vocabulary, tgt_lang)
+        return without_marks(cased, items)
     if "numbers" not in reading.form.kinds:
         text = with_copied_numbers(text, reading.text, src_lang, tgt_lang)
     if piece.is_label:
@@ -55,10 +67,23 @@ def finished(text: str, piece: "Piece", vocabulary: Vocabulary, src_lang: str | 
     if piece.case is not None:
         text = restored_case(text, piece.case, vocabulary, tgt_lang)
     text = with_escaped_quotes(text, user_text)
-    if items:
-        pending = iter(items)
-        text = re.sub(f"[{ITEM}{TAG_MARK}]", lambda match: next(pending), text)
-    return with_entities(text, user_text)
+    return with_entities(without_marks(text, items), user_text)
+
+
+def with_marks(text: str) -> tuple[str, list[Item]]:
+    """Return a translation with `ITEM` or `TAG_MARK` for each item, and the items."""
+    parts = parts_of(text, COPIED_KINDS)
+    items = [part for part in parts if isinstance(part, Item)]
+    if not items:
+        return text, items
+    marks = (_mark_of(part) if isinstance(part, Item) else part for part in parts)
+    return "".join(marks), items
+
+
+def without_marks(text: str, items: Sequence[Item]) -> str:
+    """Return a text with the items instead of their marks."""
+    pending = iter(items)
+    return re.sub(f"[{ITEM}{TAG_MARK}]", lambda match: next(pending), text) if items else text
 
 
 def _mark_of(item: Item) -> str:

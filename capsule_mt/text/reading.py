@@ -254,11 +254,6 @@ class Reading:
     def user_text(self) -> str:
         return self.form.source[slice(*self.span)]
 
-    @property
-    def keeps(self) -> bool:
-        """Whether something in it is kept."""
-        return bool(self.items or self.tags)
-
     def has_kept(self, user_span: Span) -> bool:
         """Whether a span of the user's text overlaps anything that is kept."""
         edits = (part.edit for part in self.parts if part.edit is not None)

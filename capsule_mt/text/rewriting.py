@@ -19,6 +19,7 @@ from capsule_mt.text.rules import (
     BREAK,
     CASED_WORD,
     COPY,
+    EMOJI,
     INVISIBLE,
     ITEM,
     LACKED_FORMULA,
@@ -28,7 +29,7 @@ from capsule_mt.text.rules import (
     Row,
     rows_of,
 )
-from capsule_mt.text.sentences import Span, rules_of
+from capsule_mt.text.sentences import MAX_QUOTE, Span, rules_of
 from capsule_mt.text.vocabulary import MAX_CACHED_LENGTH, Vocabulary, combines
 
 KEEP_ROWS, LATE_ROWS = rows_of("keep"), rows_of("late")
@@ -39,6 +40,7 @@ REACH = 16  # characters before a word that decide whether it begins a sentence
 # not in code: "--sort=size,time", "max(width,height)", "a_b,c", "main.py,test.py"; in so many characters before it
 BEFORE_CODE_COMMA, MAX_CODE = r"(?:[=_:/\\@<>{}]|\w\(|\.[a-z]{2})\S*\Z", 64
 ROMAN_WORD = r"(?:[ivxlcdm]+|[IVXLCDM]+)\Z"  # also the size "XXXL"
+EM_DASH, GUILLEMETS = "\u2014", "\xab\xbb"
 REPEATED = r"(?P<letter>[a-zA-Z])(?P=letter){2,}"
 # How rare a word may be that loses a letter which stands three times inside it: German compounds such as "Missstand"
 # are rarer. Chosen on 29 of them and 50 typed words; of others, 29 of 29 compounds stay, and 52 of 55 words change.
@@ -181,12 +183,16 @@ class Rewriter(NamedTuple):
 
     def read(self, text: str) -> Form:
         """Return the form of a text, after all stages."""
-        form = Form(text, self._first_edits(text), self.kinds)
+        edits = self._first_edits(text)
+        is_kept = not self.copies or "numbers" in self.kinds or any(edit.back is not None for edit in edits)
+        form = Form(text, edits, [kind for kind in self.kinds if kind != "languages"] if is_kept else ())
         if self.copies:
             cased, lines = in_sentence_case(form.text, self.vocabulary, self.src_lang)
             form.text, form.lines = cased, [(form.user_span(*span), case) for span, case in lines]
         if self.normalises and (lacked := self.vocabulary.lacked(form.text)) and (late := self._late(form, lacked)):
             form = form.with_further(late)
+            if any(edit.back is not None for edit in late) and not form.kinds:
+                form.kinds = [kind for kind in self.kinds if kind != "languages"]
         return form
 
     def _first_edits(self, text: str) -> Sequence[Edit]:
@@ -255,6 +261,9 @@ class Rewriter(NamedTuple):
     def _late(self, form: Form, lacked: Collection[str]) -> list[Edit]:
         """Return the edits of a form for characters that the vocabulary lacks."""
         shadow = form.text.translate({ord(character): _lacked_mark(character) for character in lacked})
+        if ITEM in shadow and "numbers" in self.kinds:  # a kept number may be that of an amount
+            numbers = {offset for offset, edit in form.copies_in(0, len(shadow)) if edit.row == "number"}
+            shadow = "".join("0" if offset in numbers else letter for offset, letter in enumerate(shadow))
         rows = [row for row in LATE_ROWS if not row.kind or row.kind in self.kinds]
         text = form.text
         edits = []
@@ -327,6 +336,10 @@ def _tag(reader: Rewriter, text: str, span: Span) -> str:
     return BREAK if re.match(BLOCK_TAG, text[span.start : span.end]) else ""
 
 
+def _itself(reader: Rewriter, text: str, span: Span) -> str:
+    return text[span.start : span.end]
+
+
 def _sign(reader: Rewriter, text: str, span: Span) -> str:
     return ""
 
@@ -353,7 +366,11 @@ def _unknown(reader: Rewriter, text: str, span: Span) -> str | None:
 
 def _entity(reader: Rewriter, text: str, span: Span) -> str | None:
     character = character_of(text[span.start : span.end])
-    return None if character is None else reader.vocabulary.form(character)
+    if character is None:
+        return None
+    form = reader.vocabulary.form(character)
+    is_in_word = text[max(span.start - 1, 0) : span.start].isalpha() and text[span.end : span.end + 1].isalpha()
+    return " - " if character == EM_DASH and form != character and is_in_word else form
 
 
 def _comma(reader: Rewriter, text: str, span: Span) -> str | None:
@@ -365,6 +382,20 @@ def _plain(reader: Rewriter, text: str, span: Span) -> str:
     return reader.vocabulary.form(text[span.start : span.end])
 
 
+def _last_character(reader: Rewriter, text: str, span: Span) -> str:
+    return text[span.end - 1]
+
+
+def _inner_space(reader: Rewriter, text: str, span: Span) -> str | None:
+    """Return nothing for a space inside of guillemets that point outwards and have one on both sides."""
+    if text[span.start - 1] == GUILLEMETS[0]:
+        other = re.compile(f"[^{GUILLEMETS}\n]*[ \xa0\u202f]{GUILLEMETS[1]}").match(text, span.end, span.end + MAX_QUOTE)
+    else:
+        before = text[max(span.start - MAX_QUOTE, 0) : span.start]
+        other = re.search(f"{GUILLEMETS[0]}[ \xa0\u202f][^{GUILLEMETS}\n]*\\Z", before)
+    return None if other is None else ""
+
+
 def _signed(reader: Rewriter, text: str, span: Span) -> str | None:
     """Return a number with two signs as the target language writes it; with one, models write it themselves."""
     number = text[span.start : span.end]
@@ -374,7 +405,7 @@ def _signed(reader: Rewriter, text: str, span: Span) -> str | None:
 def _grouped(reader: Rewriter, text: str, span: Span) -> str | None:
     """Return a number of one group with the source language's sign, unless it is copied with an unknown neighbour."""
     neighbours = text[max(span.start - 2, 0) : span.start] + text[span.end : span.end + 2]
-    if not all(map(reader.vocabulary.reads, neighbours)):
+    if not all(reader.vocabulary.reads(neighbour) or re.match(EMOJI, neighbour) for neighbour in neighbours):
         return None
     return f"{text[span.start : span.end - 4]}{reader.groupings[0]}{text[span.end - 3 : span.end]}"
 
@@ -405,11 +436,14 @@ def _first_word(text: str) -> str:
 
 FUNCTIONS: dict[str, Callable[[Rewriter, str, Span], str | None]] = {
     "tag": _tag,
+    "itself": _itself,
     "sign": _sign,
     "unknown": _unknown,
     "entity": _entity,
     "comma": _comma,
     "plain": _plain,
+    "last_character": _last_character,
+    "inner_space": _inner_space,
     "signed": _signed,
     "grouped": _grouped,
     "fewer": _fewer,

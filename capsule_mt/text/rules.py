@@ -8,7 +8,7 @@ stage    when it runs. `keep` and `form` run together, in one scan of the user's
          leftmost match wins, and from one offset the first row. Then letters change case, and the `late` rows see what
          the vocabulary still lacks, in one scan of the form. `before`, `after` and `ending` see one sentence of the
          form; `back` sees its translation.
-kind     of `keep` and `late` rows: what the argument `keep` and `parts_of` call it. A row of a kind is tried only if
+kind     of `keep` and `late` rows ("languages": of models with tokens of target languages): what the argument `keep` and `parts_of` call it. A row of a kind is tried only if
          the call keeps that kind. The other kinds than `KEEP_KINDS` are kept unless copying is off.
 needs    a pattern that is cheap to search for: without a match of it in the text, the row is not tried.
 match    the pattern. `<group>` and `<point>` stand for the source language's signs between groups of three digits and
@@ -212,6 +212,7 @@ _INNER_CAPITAL = r"(?<=[a-z\xdf-\xf6\xf8-\xff])[A-Z\xc0-\xd6\xd8-\xde]"
 # fmt: off
 ROWS = tuple(Row(*row) for row in (
     # ---- keep: what a translation copies
+    ("language token", "keep", "languages", ">>", r">>[^<>\s]+<<", ":itself", ":none", None, ">>por<< a word", ">>por<< a word"),
     ("remark", "keep", "tags", r"<!--|<%|\{[#{/]", REMARK, "", COPY, None, "<!-- 1 --> a word", "a word"),
     ("tag", "keep", "tags", "<", MARKUP, ":tag", COPY, None, "a <b>word</b> here", "a word here"),
     ("address", "keep", "urls", r"://|[wW]\.", ADDRESS, COPY, COPY, None, "see www.a.de now", "see www.a.de now"),
@@ -283,14 +284,15 @@ ROWS = tuple(Row(*row) for row in (
     # not in code: "--sort=size,time"; Chinese has no space after one
     ("comma", "form", "", r",(?=[A-Za-z\xc0-\u052f])", r",(?<=[A-Za-z\xc0-\u052f]{2},)(?=[A-Za-z\xc0-\u052f])| ,(?=[A-Za-z\xc0-\u052f])",
      ":comma", None, None, "one,two ,three", "one, two, three"),
-    ("space in guillemets", "form", "", "[\xab\xbb]", r"(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb)", "", None,
-     "lacks \xab", "say \xab yes \xbb now", 'say "yes" now'),
+    # of one pair, unlike German \xbbquotes\xab
+    ("space in guillemets", "form", "", "[\xab\xbb]", r"(?<=\xab)[ \xa0\u202f](?=\S)|(?<=\S)[ \xa0\u202f](?=\xbb)", ":inner_space",
+     None, "lacks \xab", "say \xab yes \xbb now", 'say "yes" now'),
     ("spaced hyphens", "form", "", "--", r"(?<=\s)--(?=\s)", "-", None, None, "one -- two", "one - two"),
     # a plain hyphen would make one word of the words beside a dash
     ("glued hyphens", "form", "", "--", rf"(?<={LETTER})--(?={LETTER})", " - ", None, None, "one--two", "one - two"),
     ("glued dash", "form", "", "\u2014", r"(?<=[A-Za-z\xc0-\u052f])\u2014(?=[A-Za-z\xc0-\u052f])", " - ", None, "lacks \u2014",
      "one\u2014two", "one - two"),
-    ("escaped quote", "form", "", r"\\[\"']", r"\\(?=[\"'])", "", ":escaped", None, r"it\'s here", "it's here"),
+    ("escaped quote", "form", "", r"\\[\"']", r"\\[\"']", ":last_character", ":escaped", None, r"it\'s here", "it's here"),
     ("repeated letter", "form", "", r"(?P<twice>[a-zA-Z])(?P=twice){2}", r"(?P<letter>[a-zA-Z])(?P=letter){2,}", ":fewer", None,
      None, "it is sooo good", "it is so good"),
     # zero-width joiners carry meaning in Persian, Indic scripts and emoji, but not between these letters
@@ -315,15 +317,15 @@ ROWS = tuple(Row(*row) for row in (
      "3) One word", "One word"),
     # "1)One", "a. One", "1 - One", "1.2.3 One", and marks of a menu's keys: "&Open", "_Open"; signs: "| Home", "(*) One"
     ("further bullet", "before", "", "", rf"(?:\d{{1,3}}\)|(?:[a-z]\.|\d{{1,3}}\s+[-\u2013\u2014]|(?:\d{{1,3}}\.){{2,3}}\d{{1,3}})\s+)(?=[{CAPITAL}])"
-     rf"|[&_](?=[{CAPITAL}][a-z\xdf-\xff])|(?:[{_EDGE_SIGNS}!?,:;]+\s+|<-+|[{_STRIPPED}-]*[{_STRIPPED}])(?=[^\W\d_])"
+     rf"|[&_](?=[{CAPITAL}][a-z\xdf-\xff])|(?:[{_EDGE_SIGNS}!?,:;]+\s+|<-+|[{_STRIPPED}-]*[{_STRIPPED}])(?=[^\W\d_]|{ITEM})"
      rf"|#{{2,6}}(?=[^\W\d_])(?!\w+#)|!(?=[{CAPITAL}])|[(\[][-+*!?][)\]]\s*(?=[^\W\d_])", "", COPY, "unpaired",
      "a. One word", "One word"),
     # a list mark, unless the language writes ordinals so: "3. Oktober"
     ("number of item", "before", "", "", rf"(?:\d{{1,3}}\.)+(?:\s+|(?=[{CAPITAL}][a-z\xdf-\xff]))", "", COPY, "no ordinals",
      "1. One word", "One word"),
     # "Home |", "Next>", "(word)  ->"; but not "5 $"
-    ("signs at end", "after", "", "", r"(?:(?<=[^\W_])|(?<=[)\]\"']))(?!(?<=\d)\s+\$)"
-     rf"(?:\s+(?:[{_EDGE_SIGNS}]+|\.\.\.)|[-\u2013\u2014&|=<>~^\xab\xbb\u2039\u203a]+)\Z", "", COPY, "unpaired",
+    ("signs at end", "after", "", "", rf"(?:(?<=[^\W_])|(?<=[)\]\"'{ITEM}]))(?!(?<=\d)\s+\$)"
+     rf"(?:\s+(?:[{_EDGE_SIGNS}]+|\.{{3,}})|[-\u2013\u2014&|=<>~^\xab\xbb\u2039\u203a]+)\Z", "", COPY, "unpaired",
      "One word |", "One word"),
     # ---- ending: several marks at the end of a sentence, in quotes or brackets, too
     ("marks", "ending", "", "", rf"(?:(?<=[^\W_{ITEM}]|{ITEM})(?:\u2026|[.\u2026]{{2,}})"

@@ -78,8 +78,8 @@ class Piece:
 
     @property
     def keeps(self) -> bool:
-        """Whether its translation copies something in it."""
-        return self.reading is not None and self.reading.keeps
+        """Whether its translation copies something, or must not have what it would copy."""
+        return self.reading is not None and bool(self.reading.form.kinds)
 
     def lost(self, translation: str) -> list[int]:
         """Return the items that a translation has lost: see `Reading.lost`."""
@@ -255,7 +255,8 @@ class Segmenter(NamedTuple):
 
     @property
     def _rewriter(self) -> Rewriter:
-        kinds = tuple(dict.fromkeys((*(COPIED_KINDS if self.copies else ()), *self.keep)))
+        languages = ("languages",) if self.tokenizer.language_tokens else ()
+        kinds = tuple(dict.fromkeys((*languages, *(COPIED_KINDS if self.copies else ()), *self.keep)))
         vocabulary = vocabulary_of(self.tokenizer)
         return Rewriter(vocabulary, kinds, self.copies, self.normalises, self.src_lang, self.tgt_lang)
 

@@ -115,9 +115,9 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         text = restored(piece.reading, hypothesis.ids, plan.tokenizer.decode, lambda: rows()[0])
     else:
         text = plan.tokenizer.decode(hypothesis.ids)
-    if piece.reading is None or not plan.options.copy:
+    if piece.reading is None or not (plan.options.copy or piece.case):
         return text  # as the model wrote it
-    return finished(text, piece, vocabulary_of(plan.tokenizer), *plan.languages)
+    return finished(text, piece, vocabulary_of(plan.tokenizer), *plan.languages, follows_source=plan.options.copy)
 
 
 def links_between(
