@@ -8,11 +8,11 @@ import { capital, capitalised, restoredCase } from "./casing.js";
 import { doubled } from "./coverage.js";
 import { withEntities, withoutEntities } from "./entities.js";
 import { PATTERNS, RULES } from "./interface.js";
-import { itemsIn, rowsOf, withTargetSigns } from "./rewriting.js";
+import { rowsOf, withItems, withTargetSigns } from "./rewriting.js";
 import { firstOf, folded, isAlphanumeric, isUpper, lastOf } from "./words.js";
 
 const TAG_KINDS = ["tags", "breaks", "emoji", "emphasis", "signs"];
-const [ITEM, TAG_MARK] = [RULES.item, RULES.tag_mark];
+const MARKS = new RegExp(`[${RULES.item}${RULES.tag_mark}]`, "g");
 const [FINAL_MARK, LABEL_END, LABEL_COLON] = [PATTERNS.FINAL_MARK, PATTERNS.LABEL_END, `^${PATTERNS.LABEL_COLON}`].map((source) => new RegExp(source, "u"));
 const [OPENING_QUOTE, CLOSING_QUOTE] = [PATTERNS.OPENING_QUOTE, PATTERNS.CLOSING_QUOTE].map((source) => new RegExp(source, "uy"));
 const FRENCH = new RegExp(rowsOf("back")[0].match, "gu");
@@ -23,21 +23,26 @@ const FIRST_LETTER = /[\p{L}\p{N}]/u;
 export function finished(text, piece, { vocabulary, groupings, typography }) {
   const { reading, userText, isLabel, ending, sourceCase } = piece;
   const { quotes, spaces, dotless_i: dotlessI } = typography;
-  const items = itemsIn(text, RULES.kinds.copied);
-  let [output, end] = ["", 0];
-  for (const item of items) {
-    output += text.slice(end, item.start) + (TAG_KINDS.includes(item.kind) ? TAG_MARK : ITEM);
-    ({ end } = item);
-  }
-  output = withCopiedNumbers(output + text.slice(end), reading.text, groupings);
-  if (isLabel) output = asLabel(output, userText, dotlessI);
-  else if (reading.hasLowercasedFirst) output = capitalised(output, dotlessI);
-  if (ending !== null) output = withEnding(output, ending);
-  output = withQuotes(output, typographicQuotesOf(reading), quotes);
-  if (spaces) output = withFrenchSpaces(output);
-  output = withEscapedQuotes(restoredCase(output, sourceCase, vocabulary, dotlessI), userText);
+  return withEntities(outsideItems(text, (marked) => {
+    let output = withCopiedNumbers(marked, reading.text, groupings);
+    if (isLabel) output = asLabel(output, userText, dotlessI);
+    else if (reading.hasLowercasedFirst) output = capitalised(output, dotlessI);
+    if (ending !== null) output = withEnding(output, ending);
+    output = withQuotes(output, typographicQuotesOf(reading), quotes);
+    if (spaces) output = withFrenchSpaces(output);
+    return withEscapedQuotes(restoredCase(output, sourceCase, vocabulary, dotlessI), userText);
+  }), userText);
+}
+
+/** Change a translation in which each item is one `ITEM`, and each tag one mark of tags; they come back afterwards. */
+export function outsideItems(text, change) {
+  const items = [];
+  const marked = withItems(text, RULES.kinds.copied, (part) => part, (item) => {
+    items.push(item.text);
+    return TAG_KINDS.includes(item.kind) ? RULES.tag_mark : RULES.item;
+  });
   let index = 0;
-  return withEntities(items.length ? output.replace(/[\ue000\ue003]/g, () => items[index++].text) : output, userText);
+  return items.length ? change(marked).replace(MARKS, () => items[index++]) : change(text);
 }
 
 /** Return a translation with the target language's sign in numbers of one group that it copies from its source. */

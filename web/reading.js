@@ -170,11 +170,6 @@ export class Reading {
     return [start, Math.max(start, this.#endOf(this.parts[right], this.starts[right + 1] - end))];
   }
 
-  /** Whether something in it is kept. */
-  get keeps() {
-    return this.items.length + this.tags.length > 0;
-  }
-
   /** Whether there are letters to translate outside the items, or no items at all. */
   get hasWords() {
     return !this.items.length || this.parts.some(({ text, edit }) => !edit && hasLetters(text));

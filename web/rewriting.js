@@ -45,7 +45,7 @@ const inForm = ({ model }) => model ?? ITEM;
  * A text with edits applied, and the way back of offsets.
  *
  * `source`: the user's text; `edits`: { row, start, end, model, back }, in order, none overlaps another; `text`: in which an
- * item is one `ITEM`; `kinds`: what is kept; `lines`: spans of the user's lines in another case than that of a sentence, and
+ * item is one `ITEM`; `kinds`: what is kept, if anything is; `lines`: spans of the user's lines in another case than that of a sentence, and
  * their case.
  */
 export class Form {
@@ -116,7 +116,9 @@ export class Rewriter {
 
   /** Return the form of a text, after all stages. */
   read(text) {
-    let form = new Form(text, this.#firstEdits(text), this.kinds);
+    const edits = this.#firstEdits(text);
+    const keeps = (list) => list.some(({ back }) => back !== null);
+    let form = new Form(text, edits, !this.copies || keeps(edits) ? this.kinds : []);
     if (this.copies) {
       const { text: cased, lines } = inSentenceCase(form.text, this.vocabulary, this.rules);
       form.text = cased;
@@ -126,7 +128,7 @@ export class Rewriter {
       });
     }
     const late = this.normalises ? this.#lateEdits(form) : [];
-    return late.length ? form.withFurther(late) : form;
+    return late.length ? Object.assign(form.withFurther(late), keeps(late) && { kinds: this.kinds }) : form;
   }
 
   #firstEdits(text) {

@@ -11,11 +11,11 @@ import { coverPiece, coverText } from "./coverage.js";
 import { labelIn, withoutCopiedEdges, withoutEnclosing } from "./edges.js";
 import { withEntities, withoutEntities } from "./entities.js";
 import {
-  asLabel, colonOfLabel, mostFrequent, separatorWithQuotes, withCopiedNumbers, withEnding, withEscapedQuotes, withFrenchSpaces, withQuotes,
+  asLabel, colonOfLabel, mostFrequent, outsideItems, separatorWithQuotes, withCopiedNumbers, withEnding, withEscapedQuotes, withFrenchSpaces, withQuotes,
 } from "./finishing.js";
 import { RULES } from "./interface.js";
 import { isEmphasis, partsIn, Reading, writtenOf } from "./reading.js";
-import { Form, itemsIn, keepEdits, knownForm, Rewriter, withItems, withoutTags } from "./rewriting.js";
+import { Form, itemsIn, keepEdits, knownForm, Rewriter, withoutTags } from "./rewriting.js";
 import { restored } from "./restoring.js";
 import { joinTranslations, Segmenter } from "./segments.js";
 import { splitSentences, splitToFit, stripped } from "./sentences.js";
@@ -95,9 +95,9 @@ const ofTypography = vectors("typography");
 const typographyOf = ({ language }) => typography[String(language ?? "None")];
 answers.typography = {
   quotes: ofTypography.quotes.map((example) => (
-    { ...example, restored: withQuotes(example.translation, [...example.quotes], typographyOf(example).quotes) })),
+    { ...example, restored: outsideItems(example.translation, (text) => withQuotes(text, [...example.quotes], typographyOf(example).quotes)) })),
   escaped: ofTypography.escaped.map((example) => ({ ...example, written: withEscapedQuotes(example.translation, example.source) })),
-  spaces: ofTypography.spaces.map((example) => ({ ...example, spaced: withFrenchSpaces(example.translation) })),
+  spaces: ofTypography.spaces.map((example) => ({ ...example, spaced: outsideItems(example.translation, withFrenchSpaces) })),
   colons: ofTypography.colons.map((example) => ({ ...example, written: colonOfLabel(example.separator, typographyOf(example).colon) })),
   separators: ofTypography.separators.map((example) => (
     { ...example, written: separatorWithQuotes(example.separator, typographyOf(example).quotes, example.first, example.last) })),
@@ -174,7 +174,8 @@ function translated({ text, unknown, outputs }) {
     const align = () => target.map((word) => ids.map((token) => isSame(word, token)));
     return restored(reading, offsets, target, decode, align);
   });
-  return { text, unknown, outputs: inputs.sort().map((part) => [part, writes.get(part)]), translation: joinTranslations(document, translations).text };
+  const unexpected = inputs.filter((part) => !writes.has(part)); // with other settings, a model may read others of `outputs`
+  return { text, unknown, outputs: unexpected.length ? unexpected : outputs, translation: joinTranslations(document, translations).text };
 }
 
 const { tags, copied, counts } = vectors("restoring");
@@ -215,7 +216,7 @@ answers.capitals = {
     const form = formOf(text, letters, rules.None);
     return { text, lowercase: form.lines.length ? asWritten(form) : null };
   }),
-  translations: capitals.translations.map(({ text }) => ({ text, capitals: withItems(text, COPIED, (part) => restoredCase(part, "capitals")) })),
+  translations: capitals.translations.map(({ text }) => ({ text, capitals: outsideItems(text, (part) => restoredCase(part, "capitals")) })),
 };
 
 const casing = vectors("casing");
@@ -227,7 +228,7 @@ answers.casing = {
     return { text, read: asWritten(form), lines };
   }),
   translations: casing.translations.map(({ text, case: sourceCase }) => (
-    { text, case: sourceCase, restored: restoredCase(text, sourceCase, casedVocabulary) })),
+    { text, case: sourceCase, restored: outsideItems(text, (part) => restoredCase(part, sourceCase, casedVocabulary)) })),
 };
 
 const dotless = vectors("dotless_i");
@@ -248,7 +249,7 @@ answers.edges = {
     const { pieces } = segmenter.document(text);
     return { text, read: pieces.map((piece) => piece.text).join(""), ending: pieces[0]?.ending ?? null };
   }),
-  translations: edges.translations.map(({ text, ending }) => ({ text, ending, restored: withEnding(text, ending) })),
+  translations: edges.translations.map(({ text, ending }) => ({ text, ending, restored: outsideItems(text, (part) => withEnding(part, ending)) })),
 };
 
 const { forms: readings, cases: casedTexts, translations: withCharacters } = vectors("entities");
@@ -279,7 +280,7 @@ answers.numbers = {
   cases: numbers.cases.map(({ text, languages }) => (
     { text, languages, read: whole(formOf(text, ascii, rules.None, groupingsOf(languages))).parts.map(writtenOf).join("") })),
   translations: numbers.translations.map(({ text, source, languages }) => (
-    { text, source, languages, written: withCopiedNumbers(text, source, groupingsOf(languages)) })),
+    { text, source, languages, written: outsideItems(text, (part) => withCopiedNumbers(part, source, groupingsOf(languages))) })),
 };
 
 answers.forced = {
@@ -304,7 +305,7 @@ answers.labels = {
   forms: labels.forms.map(({ text }) => ({ text, forms: segmenterOfWords([]).segmenter.document(text).pieces[0].forms.map((form) => form.text) })),
   votes: labels.votes.map(({ source, answers: texts }) => (
     { source, answers: texts, translation: asLabel(texts[mostFrequent(texts)], source) })),
-  translations: labels.translations.map(({ text, source }) => ({ text, source, restored: asLabel(text, source) })),
+  translations: labels.translations.map(({ text, source }) => ({ text, source, restored: outsideItems(text, (part) => asLabel(part, source)) })),
 };
 
 const alignment = vectors("alignment");
