@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from capsule_mt.text.rewriting import keep_edits
-from capsule_mt.text.rules import BARE_PLACEHOLDERS, NON_WORDS
+from capsule_mt.text.rules import BARE_PLACEHOLDERS, NON_WORDS, NUMBER_PLACEHOLDER
 from capsule_mt.text.sentences import Span
 
 
@@ -19,6 +19,12 @@ class Item(str):
         item = super().__new__(cls, text)
         item.kind = kind
         return item
+
+
+    @property
+    def is_number_placeholder(self) -> bool:
+        """Whether it is one placeholder for a number, without text glued to it."""
+        return self.kind == "placeholders" and re.fullmatch(NUMBER_PLACEHOLDER, self) is not None
 
 
 def parts_of(text: str, kinds: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from capsule_mt.text.keeping import Item, items_with_spans
 from capsule_mt.text.rewriting import Edit, Form
 from capsule_mt.text.rules import AROUND_ITEMS, BREAK, NUMBER_PLACEHOLDER, STAND_INS
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import Offsets
+from capsule_mt.text.words import Offsets, is_mark
 
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
 YEAR = r"(?:1[5-9]|20)\d\d"
@@ -107,6 +107,11 @@ def parts_in(form: Form, start: int, end: int, ending: Ending | None = None) -> 
 
 def _text(form: Form, start: int, end: int) -> list[Part]:
     return [Part(form.text[start:end], start, end)] if start < end else []
+
+
+def _cut(part: Part, first: int, last: int) -> list[Part]:
+    """Return the characters `first` to `last` of a part of plain text."""
+    return [Part(part.text[first:last], part.start + first, part.start + last)] if first < last else []
 
 
 def _trimmed(parts: list[Part]) -> list[Part]:
@@ -274,7 +279,7 @@ class Reading:
         if offset is None or not self.form.text[offset].islower():
             return False
         index = bisect_right(self.form.offsets, offset) - 1
-        return index >= 0 and self.form.offsets[index] == offset and self.form.edits[index].row == "unknown word"
+        return index >= 0 and self.form.offsets[index] == offset and self.form.edits[index].row == "lacked capital"
 
     def is_copied(self, span: Span) -> bool:
         """Whether a span of `text` begins in an item, which the translation copies."""
@@ -284,6 +289,26 @@ class Reading:
         """Whether a span of `text` stands for nothing in the user's text."""
         part = self.parts[bisect_right(self.starts, span.start) - 1]
         return part.edit is None and part.start == part.end
+
+    def with_unknown_words(self, spans: Sequence[Span]) -> "Reading":
+        """Return this text with words, whose spans are in order, as items."""
+        parts: list[Part] = []
+        pending: list[Span] = []
+        for span in spans:  # words with only marks between them are one item
+            is_next = bool(pending) and is_mark(self.text[pending[-1].end : span.start])
+            pending[-1:] = [Span(pending[-1].start, span.end)] if is_next else [*pending[-1:], span]
+        for part, start in zip(self.parts, self.starts, strict=False):
+            is_plain = part.edit is None and len(part.text) == part.end - part.start
+            cut = 0
+            while is_plain and pending and pending[0].end <= start + len(part.text):
+                first, last = (offset - start for offset in pending.pop(0))
+                user_span = self.form.user_span(part.start + first, part.start + last)
+                edit = Edit("unknown word", *user_span, None, self.form.source[slice(*user_span)])
+                parts += _cut(part, cut, first)
+                parts.append(Part(edit.back or "", part.start + first, part.start + last, edit))
+                cut = last
+            parts += _cut(part, cut, len(part.text)) if cut else [part]
+        return Reading(self.form, parts, self.prefix)
 
     # ---- other forms of a label
     def with_colon(self) -> "Reading":
@@ -308,7 +333,7 @@ class Reading:
         A model often reads "%d packets" as packets of a name ("pacotes %d"), but "100 packets" as a quantity.
         """
         edits = {index: self._edit(index) for index in self.items}
-        lacked = {index: edit for index, edit in edits.items() if edit.kind in ("unknown", "") or edit.row in AMOUNTS}
+        lacked = {index: edit for index, edit in edits.items() if edit.kind == "unknown"}
         counts = {index: edit for index, edit in edits.items() if is_number_placeholder(edit)}
         return self._with_unused(counts, self._with_unused(lacked, {})) if lacked or counts else {}
 

@@ -40,6 +40,7 @@ REACH = 16  # characters before a word that decide whether it begins a sentence
 # not in code: "--sort=size,time", "max(width,height)", "a_b,c", "main.py,test.py"; in so many characters before it
 BEFORE_CODE_COMMA, MAX_CODE = r"(?:[=_:/\\@<>{}]|\w\(|\.[a-z]{2})\S*\Z", 64
 ROMAN_WORD = r"(?:[ivxlcdm]+|[IVXLCDM]+)\Z"  # also the size "XXXL"
+COMBINING_MARK = "\u0301"  # in the copy of a form for late rows, each mark that combines
 EM_DASH, GUILLEMETS = "\u2014", "\xab\xbb"
 REPEATED = r"(?P<letter>[a-zA-Z])(?P=letter){2,}"
 # How rare a word may be that loses a letter which stands three times inside it: German compounds such as "Missstand"
@@ -260,7 +261,8 @@ class Rewriter(NamedTuple):
 
     def _late(self, form: Form, lacked: Collection[str]) -> list[Edit]:
         """Return the edits of a form for characters that the vocabulary lacks."""
-        shadow = form.text.translate({ord(character): _lacked_mark(character) for character in lacked})
+        marks = {character: COMBINING_MARK for character in set(form.text) if combines(character)}
+        shadow = form.text.translate(str.maketrans(marks | {letter: _lacked_mark(letter) for letter in lacked}))
         if ITEM in shadow and "numbers" in self.kinds:  # a kept number may be that of an amount
             numbers = {offset for offset, edit in form.copies_in(0, len(shadow)) if edit.row == "number"}
             shadow = "".join("0" if offset in numbers else letter for offset, letter in enumerate(shadow))
@@ -344,24 +346,23 @@ def _sign(reader: Rewriter, text: str, span: Span) -> str:
     return ""
 
 
-def _unknown(reader: Rewriter, text: str, span: Span) -> str | None:
-    """Return a capitalised word in lowercase or without accents if the vocabulary knows it so, or copy the word."""
+def _lowered(reader: Rewriter, text: str, span: Span) -> str | None:
+    """Return a capitalised word that the vocabulary lacks in lowercase or without accents, if it knows it so."""
     vocabulary, word = reader.vocabulary, text[span.start : span.end]
-    letters = re.match(r"[^\W\d_]*", word)[0]
-    suffix = word[len(letters) :]
-    if letters[:1].isupper() and vocabulary.covers(suffix or "a"):
-        context = text[max(span.start - REACH, 0) : span.start]
-        begins_sentence = re.search(SENTENCE_START, context) is not None
-        lowered = letters[0].lower() + letters[1:]
-        unaccented = "".join(
-            letter if vocabulary.covers(letter) else unicodedata.normalize("NFD", letter)[0] for letter in letters
-        )
-        for form in (lowered, letters.lower(), unaccented if len(letters) > 1 else letters):  # A would not stand for Å
-            # inside a sentence a capitalised word is a name, which is copied rather than changed
-            is_known = vocabulary.has_piece(form) or (begins_sentence and form == lowered and vocabulary.covers(form))
-            if len(form) == len(letters) and is_known and form != letters:
-                return form + suffix
-    return COPY if "unknown" in reader.kinds else None
+    if not word[0].isupper():
+        return None
+    context = text[max(span.start - REACH, 0) : span.start]
+    begins_sentence = re.search(SENTENCE_START, context) is not None
+    lowered = word[0].lower() + word[1:]
+    unaccented = "".join(
+        letter if vocabulary.covers(letter) else unicodedata.normalize("NFD", letter)[0] for letter in word
+    )
+    for form in (lowered, word.lower(), unaccented if len(word) > 1 else word):  # A would not stand for \xc5
+        # inside a sentence a capitalised word is a name, which is copied rather than changed
+        is_known = vocabulary.has_piece(form) or (begins_sentence and form == lowered and vocabulary.covers(form))
+        if len(form) == len(word) and is_known:
+            return form
+    return None
 
 
 def _entity(reader: Rewriter, text: str, span: Span) -> str | None:
@@ -438,7 +439,7 @@ FUNCTIONS: dict[str, Callable[[Rewriter, str, Span], str | None]] = {
     "tag": _tag,
     "itself": _itself,
     "sign": _sign,
-    "unknown": _unknown,
+    "lowered": _lowered,
     "entity": _entity,
     "comma": _comma,
     "plain": _plain,

@@ -14,7 +14,7 @@ needs    a pattern that is cheap to search for: without a match of it in the tex
 match    the pattern. `<group>` and `<point>` stand for the source language's signs between groups of three digits and
          before decimals, as they are written between brackets. A `late` row is matched against a copy of the form
          with `LACKED_LETTER`, `LACKED_SIGN` or, of mathematics (category Sm), `LACKED_FORMULA` for each character
-         that the vocabulary lacks, but not for marks that combine; `<lacked>` and `<formula>` stand for these.
+         that the vocabulary lacks, and U+0301 for each mark that combines; `<lacked>` and `<formula>` stand for these.
 model    what the model reads instead: a text; `COPY`: the match itself, or a stand-in for it; "" nothing; `BREAK`: a
          line break; or ":function", a function of `rewriting` that returns one of these. If it returns `None`, or the
          match itself, nothing changes, and other rows may match there.
@@ -206,6 +206,7 @@ _EDGE_SIGNS = r"-\u2013\u2014*+#&/<=>\\^|~$\xab\xbb\u2039\u203a\xb7\u2022\u2023\
 _STRIPPED = r"*+=|~^<>\xab\xbb\u2039\u203a"
 _CLOSING_MARKS = "\"'\u201d\u2019\xbb)\\]"
 _FRENCH_SPACE = "[ \xa0\u2009\u202f]{0,2}"
+_UNKNOWN_WORD = r"(?<!\w)\w*(?:(?=\w)<lacked>)(?:\w|[\u0300-\u036f])*(?:['\u2019-]\w+)*"
 _NON_ASCII = r"[^\x00-\x7f]"
 _INNER_CAPITAL = r"(?<=[a-z\xdf-\xf6\xf8-\xff])[A-Z\xc0-\xd6\xd8-\xde]"
 
@@ -307,8 +308,12 @@ ROWS = tuple(Row(*row) for row in (
     ("amount", "late", "unknown", "", rf"(?<![\w.,]){_NUMBER}[ \xa0\u202f]?(?=\W)<lacked>(?!\w)"
      rf"|(?=\W)<lacked>[ \xa0\u202f]?[+-]?{_NUMBER}(?:[kKmMbB]n?)?(?!\w)", COPY, ":target_signs", None,
      "pay \xa320 now", "pay 20 now"),
-    # read in lowercase or without accents if the vocabulary knows the word so, such as "\xc0s"
-    ("unknown word", "late", "", "", r"(?<!\w)\w*(?:(?=\w)<lacked>)(?:\w|[\u0300-\u036f])*(?:['\u2019-]\w+)*", ":unknown", COPY, None, "ask Brz\u0119cz now", "ask Tom now"),
+    # a capitalised word that it knows in lowercase or without accents, such as "\xc0s"
+    ("lacked capital", "late", "", "", r"(?<!\w)(?=[^\W\d_])[^\W\d_]*<lacked>[^\W\d_]*", ":lowered", None, None, "ask \xc0 now",
+     "ask Tom now"),
+    # with others that follow it
+    ("unknown word", "late", "unknown", "", rf"{_UNKNOWN_WORD}(?:[^\w\n{BREAK}{ITEM}.!?\u2026\u3002\uff01\uff1f]{{1,3}}{_UNKNOWN_WORD})*",
+     COPY, COPY, None, "ask Brz\u0119cz now", "ask Tom now"),
     ("lacked sign", "late", "signs", "", r"(?=\W)<lacked>", ":sign", COPY, None, "one \u2260 two", "one  two"),
     # ---- before, after: the edges of a sentence, which are copied
     # bullets, "3)" and "a)", a dash before a word with a capital, as in a dialogue; an ellipsis before one

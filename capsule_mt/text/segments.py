@@ -28,6 +28,7 @@ from capsule_mt.text.words import (
     runs_on,
     source_words,
     with_space,
+    words_of,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Piece:
     @property
     def keeps(self) -> bool:
         """Whether its translation copies something, or must not have what it would copy."""
-        return self.reading is not None and bool(self.reading.form.kinds)
+        return self.reading is not None and bool(self.reading.form.kinds or self.reading.items)
 
     def lost(self, translation: str) -> list[int]:
         """Return the items that a translation has lost: see `Reading.lost`."""
@@ -236,6 +237,8 @@ class Segmenter(NamedTuple):
                 copied_tokens = _copied_tokens(reading, encoded)
                 document.num_unknown += len(unknown - copied_tokens)
                 document.num_tokens += len(encoded.ids) - len(copied_tokens)
+                if unknown - copied_tokens and self.copies:
+                    reading, encoded = self._without_unknown_words(reading, encoded, unknown)
                 is_unread_mark = self.normalises and is_mark(reading.text)
                 has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_unread_mark
                 if reading.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
@@ -319,6 +322,17 @@ class Segmenter(NamedTuple):
         if is_unknown or not self._fits(changed_encoded):
             return reading, encoded, None
         return changed, changed_encoded, ending
+
+    def _without_unknown_words(self, reading: Reading, encoded: Encoded, unknown: set[int]) -> tuple[Reading, Encoded]:
+        """Protect words that are unknown though the vocabulary has their characters, as one of whole words may be."""
+        spans = [
+            word
+            for word, tokens in words_of(reading.text, encoded.offsets)
+            if not (unknown.isdisjoint(tokens) or is_mark(reading.text[slice(*word)]) or reading.is_copied(word))
+        ]
+        changed = reading.with_unknown_words(spans)
+        changed_encoded = self._encode(changed)
+        return (changed, changed_encoded) if spans and self._fits(changed_encoded) else (reading, encoded)
 
     def label_forms(self, label: Piece) -> list[Piece]:
         """Return other forms of a label that the vocabulary has: with a colon, and in lowercase with a colon."""

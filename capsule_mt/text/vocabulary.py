@@ -2,6 +2,7 @@
 
 import math
 import re
+import string
 import unicodedata
 from collections.abc import Iterable
 from functools import cached_property
@@ -16,7 +17,8 @@ Answer = TypeVar("Answer")
 FIRST_RANK = 10  # the first ids are special tokens and marks
 LOG_RANK_OF_TOKEN = 2.4  # the logarithm of the sum of 1 / rank: a word of two tokens is rarer than either
 LOG_RANK_OF_UNKNOWN = 20.0  # more than that of any token
-NEVER_LACKED = frozenset((ITEM, BREAK, " ", "\n"))
+# every vocabulary of a language in Latin letters has these; of others, their tokens tell
+NEVER_LACKED = frozenset((ITEM, BREAK, *" \n.,!?'\"-", *string.ascii_letters, *string.digits))
 NON_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -33,7 +35,7 @@ class Vocabulary:
         self._forms: dict[str, str] = {}  # by character with its accents
         self._log_ranks: dict[str, float] = {}
         self._unchanged: set[str] = set()  # characters beyond ASCII whose form is themselves
-        self._covered: set[str] = set()  # characters
+        self._covered = {*NEVER_LACKED}  # characters
 
     @cached_property
     def for_target(self) -> "Vocabulary":
@@ -116,7 +118,7 @@ class Vocabulary:
     def lacked(self, text: str) -> set[str]:
         """Return the characters of a text that the vocabulary lacks, without spaces and marks that combine."""
         candidates = set(text) - self._covered
-        lacked = {character for character in candidates if not (character in NEVER_LACKED or self.covers(character))}
+        lacked = {character for character in candidates if not self.covers(character)}
         if len(self._covered) < MAX_ANSWERS:
             self._covered |= candidates - lacked
         return {character for character in lacked if not (character.isspace() or combines(character))}

@@ -71,7 +71,7 @@ def model_text(translation: str) -> str:
     if BREAK not in translation and re.search(TAG, translation) is None:
         return translation
     target = without_tags(translation)
-    if target.tags or BREAK in translation:  # the latter if `translation` is what another model read of a text
+    if target.form.edits or BREAK in translation:  # the latter if `translation` is what another model read of a text
         return target.text.replace(BREAK, " ").strip()
     return translation
 
