@@ -3,7 +3,7 @@
 
 import { MAX_ROUNDS, PATTERNS, RULES } from "./interface.js";
 import { BREAK, isItem, isTag, itemsIn, kindOf } from "./rewriting.js";
-import { lastUpTo } from "./words.js";
+import { isMark, lastUpTo } from "./words.js";
 
 const [NUMBER_PLACEHOLDER, TAG_NAME] = [`^(?:${RULES.number_placeholder})$`, `^${PATTERNS.TAG_NAME}`].map((source) => new RegExp(source, "u"));
 const AMOUNTS = ["amount", "formula"];
@@ -181,7 +181,7 @@ export class Reading {
     if (!first || first.edit) return false;
     const letter = /\p{L}/u.exec(this.form.text.slice(first.start, first.end));
     const index = letter ? this.form.offsets.indexOf(first.start + letter.index) : -1;
-    return index >= 0 && /\p{Ll}/u.test(letter[0]) && this.form.edits[index].row === "unknown word";
+    return index >= 0 && /\p{Ll}/u.test(letter[0]) && this.form.edits[index].row === "lacked capital";
   }
 
   /** Whether a span of `text` begins in an item, which the translation copies. */
@@ -193,6 +193,30 @@ export class Reading {
   isAdded([start]) {
     const part = this.parts[this.#partAt(start)];
     return !part.edit && part.start === part.end;
+  }
+
+  /** Return this text with words, whose spans are in order, as items; words with only marks between them are one item. */
+  withUnknownWords(words) {
+    const spans = [];
+    for (const [start, end] of words) {
+      if (spans.length && isMark(this.text.slice(spans.at(-1)[1], start))) spans.at(-1)[1] = end;
+      else spans.push([start, end]);
+    }
+    let pending = 0; // the next span
+    return new Reading(this.form, this.parts.flatMap((part, index) => {
+      const offset = this.starts[index];
+      if (part.edit || part.text.length !== part.end - part.start) return [part];
+      const [parts, cutAt] = [[], (first, last) => ({ text: part.text.slice(first, last), start: part.start + first, end: part.start + last })];
+      let cut = 0;
+      for (; spans[pending]?.[1] <= offset + part.text.length; pending++) {
+        const [first, last] = spans[pending].map((edge) => edge - offset);
+        const [start, end] = this.form.userSpan([part.start + first, part.start + last]);
+        const back = this.form.source.slice(start, end);
+        parts.push(cutAt(cut, first), { ...cutAt(first, last), text: back, edit: { row: "unknown word", start, end, model: null, back } });
+        cut = last;
+      }
+      return [...parts, cutAt(cut, part.text.length)].filter(({ text }) => text);
+    }));
   }
 
   /** Return this text with a colon after its last character, inside the tags around it. */
@@ -212,7 +236,7 @@ export class Reading {
 
   /** Return stand-ins for what the vocabulary lacks, and numbers for placeholders of numbers: see reading.py. */
   #firstStandIns() {
-    const isLacked = (index) => ["unknown", ""].includes(kindOf(this.parts[index].edit)) || AMOUNTS.includes(this.parts[index].edit.row);
+    const isLacked = (index) => kindOf(this.parts[index].edit) === "unknown";
     const [lacked, counts] = [this.items.filter(isLacked), this.items.filter((index) => isNumberPlaceholder(this.parts[index].edit))];
     return lacked.length + counts.length ? this.#withUnused(counts, this.#withUnused(lacked, new Map())) : new Map();
   }

@@ -4,11 +4,12 @@
 import { inSentenceCase } from "./casing.js";
 import { characterOf } from "./entities.js";
 import { MAX_QUOTE, MAX_RANK_OF_REPEATED, PATTERNS, RULES } from "./interface.js";
-import { MAX_CACHED_LENGTH, visible } from "./vocabulary.js";
+import { combines, MAX_CACHED_LENGTH, visible } from "./vocabulary.js";
 import { isUpper, lastUpTo } from "./words.js";
 
 export const [ITEM, BREAK, COPY] = [RULES.item, RULES.break, "="];
 const [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA] = RULES.lacked;
+const COMBINING_MARK = "\u0301"; // in the copy of a form for late rows, each mark that combines
 const SECOND_UNIT = "\ue004"; // of a lacked sign's two units of UTF-16
 export const rowsOf = (...stages) => RULES.rows.filter(({ stage }) => stages.includes(stage)).map((row) => ({ ...row, ...patternsOf(row) }));
 const [FIRST_ROWS, LATE_ROWS] = [rowsOf("keep", "form"), rowsOf("late")];
@@ -140,9 +141,9 @@ export class Rewriter {
     return this.#edits(text, FIRST_ROWS.filter(({ stage, kind, needs }) => stage === "keep" && this.kinds.includes(kind) && needs.test(text)), text);
   }
 
-  #isTried({ stage, kind, needs, when }, text) {
+  #isTried({ id, stage, kind, needs, when }, text) {
     if (stage === "keep" ? !this.kinds.includes(kind) : !this.normalises) return false;
-    if (!needs.test(text)) return false;
+    if (!needs.test(text) || (id === "character" && this.vocabulary.changesNoneOf(text))) return false;
     if (!when) return true;
     if (when.startsWith("lacks")) return !this.vocabulary.covers(Array.from(when).at(-1));
     return when === "grouping" ? this.groupings[0] !== "" : this.groupings.every(Boolean);
@@ -183,7 +184,7 @@ export class Rewriter {
   #modelOf(text, { row, start, end }) {
     if (row.model[0] !== ":" || row.model === ":emphasis") return row.model;
     const model = FUNCTIONS[row.model.slice(1)](this, text, [start, end]);
-    return model === text.slice(start, end) && row.back !== COPY ? null : model;
+    return model === text.slice(start, end) && row.back === null ? null : model;
   }
 
   #edit(text, { row, start, end, model }) {
@@ -208,7 +209,8 @@ export class Rewriter {
   #lateEdits(form) {
     const lacked = this.vocabulary.lacked(form.text);
     if (!lacked.size) return [];
-    const shadow = Array.from(form.text, (character) => (lacked.has(character) ? lackedMark(character) : character)).join("");
+    const markOf = (character) => (lacked.has(character) ? lackedMark(character) : combines(character) ? COMBINING_MARK.repeat(character.length) : character);
+    const shadow = Array.from(form.text, markOf).join("");
     const rows = LATE_ROWS.filter(({ kind }) => !kind || this.kinds.includes(kind));
     return this.#edits(form.text, rows, shadow).map((edit) => {
       if (edit.back === null) return edit;
@@ -229,23 +231,18 @@ function lackedMark(character) {
 const FUNCTIONS = {
   tag: (_, text, span) => (BLOCK_TAG.test(text.slice(...span)) ? BREAK : ""),
   sign: () => "",
-  /** Return a capitalised word in lowercase or without accents if the vocabulary knows it so, or copy the word. */
-  unknown({ vocabulary, kinds }, text, [start, end]) {
+  /** Return a capitalised word that the vocabulary lacks in lowercase or without accents, if it knows it so. */
+  lowered({ vocabulary }, text, [start, end]) {
     const word = text.slice(start, end);
-    const [written] = /^\p{L}*/u.exec(word);
-    const suffix = word.slice(written.length);
-    const letters = Array.from(written);
-    if (letters.length && isUpper(letters[0]) && vocabulary.covers(suffix || "a")) {
-      const lowered = letters[0].toLowerCase() + letters.slice(1).join("");
-      const unaccented = letters.map((letter) => (vocabulary.covers(letter) ? letter : Array.from(letter.normalize("NFD"))[0])).join("");
-      const begins = SENTENCE_START.test(text.slice(Math.max(start - REACH, 0), start));
-      // inside a sentence a capitalised word is a name, which is copied rather than changed
-      const isKnown = (form) => vocabulary.hasPiece(form) || (begins && form === lowered && vocabulary.covers(form));
-      const candidates = [lowered, written.toLowerCase(), letters[1] ? unaccented : written]; // A would not stand for Å
-      const form = candidates.find((candidate) => candidate.length === written.length && candidate !== written && isKnown(candidate));
-      if (form !== undefined) return form + suffix;
-    }
-    return kinds.includes("unknown") ? COPY : null;
+    const letters = Array.from(word);
+    if (!isUpper(letters[0])) return null;
+    const lowered = letters[0].toLowerCase() + letters.slice(1).join("");
+    const unaccented = letters.map((letter) => (vocabulary.covers(letter) ? letter : Array.from(letter.normalize("NFD"))[0])).join("");
+    const begins = SENTENCE_START.test(text.slice(Math.max(start - REACH, 0), start));
+    // inside a sentence a capitalised word is a name, which is copied rather than changed
+    const isKnown = (form) => vocabulary.hasPiece(form) || (begins && form === lowered && vocabulary.covers(form));
+    const candidates = [lowered, word.toLowerCase(), letters[1] ? unaccented : word]; // A would not stand for Å
+    return candidates.find((form) => form.length === word.length && isKnown(form)) ?? null;
   },
   entity({ vocabulary }, text, [start, end]) {
     const character = characterOf(text.slice(start, end));

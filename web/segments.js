@@ -7,7 +7,7 @@ import { partsIn, Reading } from "./reading.js";
 import { BREAK, isItem, LATE_NAMES, Rewriter } from "./rewriting.js";
 import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.js";
 import { unknownTokens } from "./vocabulary.js";
-import { firstOf, isLower, isMark, isUpper, lastUpTo, runsOn, withSpace } from "./words.js";
+import { firstOf, isLower, isMark, isUpper, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
 const LONG_WORD = new RegExp(PATTERNS.LONG_WORD, "gu");
@@ -95,7 +95,7 @@ export class Segmenter {
       }
       for (const part of this.#fitting(form, span).slice(0, isForced ? 1 : undefined)) {
         const mayLackStop = copies && part[1] === span[1] && !cuts.has(sentence[1]);
-        const { piece, hasText, hasUnknown } = this.#piece(form, part, normalises, mayLackStop);
+        const { piece, hasText, hasUnknown } = this.#piece(form, part, { normalises, copies, mayLackStop });
         piece.isGlued = cuts.has(piece.reading.parts[0].start);
         piece.sourceCase = form.caseAt(piece.start);
         piece.isLabel = label !== null && !piece.reading.items.length;
@@ -132,11 +132,13 @@ export class Segmenter {
   }
 
   /** Return a part of a form as a piece, whether it has text for the model, and anything that the vocabulary lacks. */
-  #piece(form, span, normalises, mayLackStop) {
+  #piece(form, span, { normalises, copies, mayLackStop }) {
     const plain = this.#encoded(new Reading(form, partsIn(form, span)));
-    const piece = mayLackStop ? this.#withFinalMark(form, span, plain) : plain;
+    const complete = mayLackStop ? this.#withFinalMark(form, span, plain) : plain;
+    const unknown = unknownTokens(this.vocabulary, complete.text, complete);
+    const hasUnknown = unknown.size > 0;
+    const piece = copies && hasUnknown ? this.#withoutUnknownWords(complete, unknown) : complete;
     const hasUnknownWord = this.#hasUnknown(piece) && !(normalises && isMark(piece.text));
-    const hasUnknown = unknownTokens(this.vocabulary, piece.text, piece).size > 0;
     const hasText = piece.reading.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.textless.has(token)));
     return { piece, hasText, hasUnknown };
   }
@@ -153,6 +155,14 @@ export class Segmenter {
     const changed = this.#encoded(new Reading(form, partsIn(form, sentence, mark)), { mark });
     // a vocabulary may lack the mark
     return changed.ids.length > this.limit || (this.#hasUnknown(changed) && !this.#hasUnknown(piece)) ? piece : changed;
+  }
+
+  /** Protect words that are unknown though the vocabulary has their characters, as one of whole words may be. */
+  #withoutUnknownWords(piece, unknown) {
+    const spans = wordsOf(piece.text, piece.offsets).filter(({ span, tokens }) => (
+      tokens.some((token) => unknown.has(token)) && !isMark(piece.text.slice(...span)) && !piece.isCopied(span))).map(({ span }) => span);
+    const changed = spans.length ? this.#encoded(piece.reading.withUnknownWords(spans), { mark: piece.mark }) : piece;
+    return changed.ids.length <= this.limit ? changed : piece;
   }
 
   /** Return other forms of a label that the vocabulary has: with a colon, and in lowercase with a colon. */

@@ -243,7 +243,7 @@ export class Translator {
   #restored(piece, copies) {
     const { reading, ids, offsets, hypothesis } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
-    const text = reading.form.kinds.length ? restored(reading, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis)) : decode(hypothesis.ids);
+    const text = reading.form.kinds.length || reading.items.length ? restored(reading, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis)) : decode(hypothesis.ids);
     return copies ? finished(text, piece, { ...this.segmenter, typography: this.typography }) : text;
   }
 

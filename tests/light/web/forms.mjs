@@ -31,6 +31,6 @@ function isUndone({ text, source, edits, offsets }) {
 
 process.stdout.write(JSON.stringify(texts.map((text) => {
   const form = rewriter.read(text);
-  const edits = form.edits.map(({ row, start, end, model, back }) => [row, text.slice(start, end), model, back]);
+  const edits = form.edits.map(({ row, start, end, model, back }) => [row, text.slice(start, end), model, back]).filter(([, written, model]) => written !== model);
   return [form.text, edits, isUndone(form)];
 })));

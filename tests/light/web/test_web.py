@@ -320,6 +320,7 @@ def test_any_text_is_read_alike_and_comes_back(count, run_beside_modules):
     for text, (form_text, edits, is_undone) in zip(texts, answers, strict=True):
         form = reader.read(text)
         expected = [[edit.row, text[edit.start : edit.end], edit.model, edit.back] for edit in form.edits]
+        expected = [edit for edit in expected if edit[1] != edit[2]]
         assert (form_text, edits, is_undone) == (form.text, expected, True), text
 
 
