@@ -9,7 +9,7 @@ each letter replaces a letter.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from capsule_mt.text.rules import BREAK, CASED_WORD, ITEM
 from capsule_mt.text.sentences import Span, language_code, split_sentences
@@ -91,7 +91,9 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
     if not words:
         return line, None
     if _is_lowercase(words) and vocabulary.covers(capital(words[0][0][0])):  # some models read lowercase only
-        with_starts = _with_quoted_starts(_with_sentence_starts(line, words, vocabulary, language), vocabulary, dotless_i)
+        with_starts = _with_quoted_starts(
+            _with_sentence_starts(line, words, vocabulary, language), vocabulary, dotless_i
+        )
         return _with_names(with_starts, vocabulary, dotless_i), LOWERCASE
     if _begins_in_lowercase(words) and vocabulary.covers(capital(words[0][0][0])):
         return _with_capitals_at([words[0].start()], line, words, vocabulary, dotless_i), LOWERCASE_START
@@ -216,7 +218,10 @@ def _with_names(line: str, vocabulary: Vocabulary, dotless_i: bool) -> str:
         form = text
         if _name_margin(text, vocabulary, dotless_i) > NAME_MARGIN:
             form = capital(text[0], dotless_i) + text[1:]
-        if len(text) in ABBREVIATION_LENGTHS and _abbreviation_margin(text, vocabulary, dotless_i) > ABBREVIATION_MARGIN:
+        if (
+            len(text) in ABBREVIATION_LENGTHS
+            and _abbreviation_margin(text, vocabulary, dotless_i) > ABBREVIATION_MARGIN
+        ):
             form = raised(text, dotless_i)
         if form != text and len(form) == len(text) and _is_known(form, vocabulary):
             letters[word.start() : word.end()] = form

@@ -1,6 +1,5 @@
 """Detect the language of a text by py3langid, of the extra `auto`."""
 
-import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from importlib.util import find_spec

@@ -40,7 +40,9 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
         return Span(start, start)
     if not text[start : start + 2].isalpha():
         for row in BEFORE_ROWS:
-            match = None if row.when == "no ordinals" and has_ordinals else re.compile(row.match).match(text, start, end)
+            match = (
+                None if row.when == "no ordinals" and has_ordinals else re.compile(row.match).match(text, start, end)
+            )
             if match is not None and not (row.when == "unpaired" and _has_pair(match[0], text[start:end])):
                 start = match.end()
     for row in AFTER_ROWS if end - start > 1 and not text[end - 1].isalnum() else ():

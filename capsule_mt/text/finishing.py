@@ -14,7 +14,7 @@ from capsule_mt.text.keeping import Item, parts_of
 from capsule_mt.text.reading import Reading
 from capsule_mt.text.rewriting import with_target_signs
 from capsule_mt.text.rules import COPIED_KINDS, ITEM, PLAIN, QUOTES_OF_LANGUAGE, TAG_MARK, rows_of
-from capsule_mt.text.sentences import Span, language_code, rules_of
+from capsule_mt.text.sentences import language_code, rules_of
 from capsule_mt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -151,9 +151,7 @@ def typographic_quotes_of(reading: Reading) -> list[str]:
     if '"' not in reading.text or not reading.form.edits:
         return []
     texts = ((part, match) for part in reading.parts if part.edit is None for match in re.finditer('"', part.text))
-    spans = (
-        reading.form.user_span(part.start + match.start(), part.start + match.end()) for part, match in texts
-    )
+    spans = (reading.form.user_span(part.start + match.start(), part.start + match.end()) for part, match in texts)
     quotes = [without_entities(reading.form.source[start:end]) for start, end in spans]
     return quotes if TYPOGRAPHIC_QUOTES.issuperset(quotes) else []
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection
 from functools import lru_cache
 
 from capsule_mt.text.rewriting import keep_edits
@@ -20,14 +20,13 @@ class Item(str):
         item.kind = kind
         return item
 
-
     @property
     def is_number_placeholder(self) -> bool:
         """Whether it is one placeholder for a number, without text glued to it."""
         return self.kind == "placeholders" and re.fullmatch(NUMBER_PLACEHOLDER, self) is not None
 
 
-def parts_of(text: str, kinds: Sequence[str]) -> list[str]:
+def parts_of(text: str, kinds: Collection[str]) -> list[str]:
     """Cut a text into strings and `Item`s of these kinds; joined they are the text."""
     return list(_parts_of(text, tuple(kinds)))
 
@@ -42,7 +41,7 @@ def _parts_of(text: str, kinds: tuple[str, ...]) -> list[str]:
     return [part for part in [*parts, text[end:]] if part]
 
 
-def items_with_spans(text: str, kinds: Sequence[str]) -> list[tuple[Item, Span]]:
+def items_with_spans(text: str, kinds: Collection[str]) -> list[tuple[Item, Span]]:
     """Return the items of a text, each with its span."""
     items: list[tuple[Item, Span]] = []
     end = 0
@@ -70,6 +69,6 @@ def lacks_words(text: str) -> bool:
     return not any(map(str.isalpha, text)) or not any(map(str.isalpha, without_items(text, " ", NON_WORDS)))
 
 
-def without_items(text: str, character: str, kinds: Sequence[str]) -> str:
+def without_items(text: str, character: str, kinds: Collection[str]) -> str:
     """Return a text of the same length whose items consist of `character` alone."""
     return "".join(character * len(part) if isinstance(part, Item) else part for part in parts_of(text, kinds))

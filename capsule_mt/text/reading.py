@@ -321,7 +321,9 @@ class Reading:
     def lowercased(self) -> "Reading":
         """Return this text in lowercase; items, and parts whose length would change, stay as they are."""
         parts = [
-            part if part.edit is not None or len(part.text.lower()) != len(part.text) else part._replace(text=part.text.lower())
+            part
+            if part.edit is not None or len(part.text.lower()) != len(part.text)
+            else part._replace(text=part.text.lower())
             for part in self.parts
         ]
         return Reading(self.form, parts, self.prefix)
@@ -380,7 +382,10 @@ class Reading:
     def around_items(self, ending: Ending | None) -> "list[tuple[Reading, bool]]":
         """Return the parts between items that have words, and whether each has the ending."""
         text = self.form.text
-        edges = [self.parts[0].start, *(offset for i in self.items for offset in (self.parts[i].start, self.parts[i].end))]
+        edges = [
+            self.parts[0].start,
+            *(offset for i in self.items for offset in (self.parts[i].start, self.parts[i].end)),
+        ]
         edges.append(max(part.end for part in self.parts))
         readings: list[tuple[Reading, bool]] = []
         for start, end in zip(edges[::2], edges[1::2], strict=True):

@@ -74,9 +74,14 @@ class Layout:
     def tags(self) -> list[tuple[int, str]]:
         """Return the offset in the translation and the text of each tag, in order."""
         of_words = self._signs_of_words()
-        between_words = self._position_tags([tag for tag in self.source.tags if tag not in of_words], 0, len(self.words))
+        between_words = self._position_tags(
+            [tag for tag in self.source.tags if tag not in of_words], 0, len(self.words)
+        )
         merged = sorted(
-            [*((offset, 1, tag) for offset, tag in between_words), *((offset, 0, tag) for tag, offset in of_words.items())],
+            [
+                *((offset, 1, tag) for offset, tag in between_words),
+                *((offset, 0, tag) for tag, offset in of_words.items()),
+            ],
             key=lambda entry: entry[:2],
         )
         offsets = {tag: offset for offset, _, tag in merged}
@@ -84,8 +89,8 @@ class Layout:
 
     def _is_empty(self, tag: int, offsets: dict[int, int]) -> bool:
         """Whether a mark of emphasis is left without a word."""
-        is_emphasis = self.source.parts[tag].is_emphasis
-        return is_emphasis and offsets.get(self.partners.get(tag, tag)) == offsets[tag]
+        is_pair = self.source.parts[tag].is_emphasis and tag in self.partners
+        return is_pair and offsets.get(self.partners[tag]) == offsets[tag]
 
     def _signs_of_words(self) -> dict[int, int]:
         """Return the offset of signs at the end of a word that the translation copies, such as Windows\xae."""
@@ -182,7 +187,9 @@ class Layout:
 
     def _is_sign(self, tag: int) -> bool:
         """Whether a tag belongs to the preceding word, as a footnote's sign does."""
-        return self._is_mark_of_word(tag) or (self._touches_word(tag) and self.source.parts[tag].written.endswith("/>"))
+        return self._is_mark_of_word(tag) or (
+            self._touches_word(tag) and self.source.parts[tag].written.endswith("/>")
+        )
 
     def _is_mark_of_word(self, tag: int) -> bool:
         """Whether a tag is a sign or an emoji at the end of a word, as in "Windows\xae"."""

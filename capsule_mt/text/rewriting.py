@@ -9,7 +9,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple, cast
 
 from capsule_mt.text.casing import in_sentence_case
@@ -17,7 +17,6 @@ from capsule_mt.text.entities import character_of
 from capsule_mt.text.rules import (
     BLOCK_TAG,
     BREAK,
-    CASED_WORD,
     COPY,
     EMOJI,
     INVISIBLE,
@@ -146,6 +145,14 @@ class Form:
         edit, past = self.edits[index], offset - self.offsets[index] - len(self.edits[index].in_form)
         return edit.end if past < 0 else edit.end + past + 1
 
+    def offset_of(self, user_offset: int) -> int:
+        """Return the offset in `text` of a character of the user's text, or of the edit that it is in."""
+        index = bisect_right(self.edits, user_offset, key=lambda edit: edit.start) - 1
+        if index < 0:
+            return user_offset
+        edit, offset = self.edits[index], self.offsets[index]
+        return offset if user_offset < edit.end else offset + len(edit.in_form) + user_offset - edit.end
+
     def copies_in(self, start: int, end: int) -> Iterator[tuple[int, Edit]]:
         """Yield the items in a span of `text`, and the tags in it and at its edges, each with its offset."""
         for index in range(bisect_left(self.offsets, start), bisect_right(self.offsets, end)):
@@ -229,7 +236,8 @@ class Rewriter(NamedTuple):
             if row.model[:1] != ":" or row.model == ":emphasis":
                 return True
             model = FUNCTIONS[row.model[1:]](self, text, span)
-            return model is not None and (row.back is not None or model != text[span.start : span.end])
+            is_copied = row.stage == "keep" or row.back == COPY
+            return model is not None and (is_copied or model != text[span.start : span.end])
 
         return changes
 
@@ -247,7 +255,9 @@ class Rewriter(NamedTuple):
         start, end = span
         content = text[start:end]
         length = min(len(content) - len(content.lstrip(content[0])), len(content) - len(content.rstrip(content[0])))
-        if length == len(content):  # a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
+        if length == len(
+            content
+        ):  # a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
             yield Edit("lacked sign", start, end, "", content)
             return
         yield Edit("emphasis", start, start + length, "", content[:length])
@@ -261,15 +271,18 @@ class Rewriter(NamedTuple):
 
     def _late(self, form: Form, lacked: Collection[str]) -> list[Edit]:
         """Return the edits of a form for characters that the vocabulary lacks."""
-        marks = {character: COMBINING_MARK for character in set(form.text) if combines(character)}
-        shadow = form.text.translate(str.maketrans(marks | {letter: _lacked_mark(letter) for letter in lacked}))
+        marks = {ord(character): COMBINING_MARK for character in set(form.text) if combines(character)}
+        marks |= {ord(character): _lacked_mark(character) for character in lacked}
+        shadow = form.text.translate(marks)
         if ITEM in shadow and "numbers" in self.kinds:  # a kept number may be that of an amount
             numbers = {offset for offset, edit in form.copies_in(0, len(shadow)) if edit.row == "number"}
             shadow = "".join("0" if offset in numbers else letter for offset, letter in enumerate(shadow))
         rows = [row for row in LATE_ROWS if not row.kind or row.kind in self.kinds]
         text = form.text
         edits = []
-        for row, span in scanned(shadow, [(row, _late_pattern(row)) for row in rows], 0, len(text), self._accepts(text)):
+        for row, span in scanned(
+            shadow, [(row, _late_pattern(row)) for row in rows], 0, len(text), self._accepts(text)
+        ):
             edit = self._edit(text, row, span)
             if edit.back is not None and row.back == COPY:  # as the user wrote it, without invisible characters
                 start, end = form.user_span(*span)
@@ -318,12 +331,11 @@ def scanned(
     accepts: tells whether a match counts; if not, other rows may match there.
     """
     matches = [pattern.search(text, start, end) for _, pattern in rows]
-    while True:
-        first = min((index for index, match in enumerate(matches) if match), key=lambda i: matches[i].start(), default=-1)
-        if first < 0:
-            return
-        row, match = rows[first][0], matches[first]
-        span = Span(*match.span())
+    while spans := [(match.start(), index) for index, match in enumerate(matches) if match is not None]:
+        _, first = min(spans)
+        row, first_match = rows[first][0], matches[first]
+        assert first_match is not None
+        span = Span(*first_match.span())
         if accepts is not None and not accepts(row, span):
             matches[first] = rows[first][1].search(text, max(span.end, span.start + 1), end)
             continue
@@ -390,7 +402,9 @@ def _last_character(reader: Rewriter, text: str, span: Span) -> str:
 def _inner_space(reader: Rewriter, text: str, span: Span) -> str | None:
     """Return nothing for a space inside of guillemets that point outwards and have one on both sides."""
     if text[span.start - 1] == GUILLEMETS[0]:
-        other = re.compile(f"[^{GUILLEMETS}\n]*[ \xa0\u202f]{GUILLEMETS[1]}").match(text, span.end, span.end + MAX_QUOTE)
+        other = re.compile(f"[^{GUILLEMETS}\n]*[ \xa0\u202f]{GUILLEMETS[1]}").match(
+            text, span.end, span.end + MAX_QUOTE
+        )
     else:
         before = text[max(span.start - MAX_QUOTE, 0) : span.start]
         other = re.search(f"{GUILLEMETS[0]}[ \xa0\u202f][^{GUILLEMETS}\n]*\\Z", before)

@@ -238,6 +238,8 @@ ROWS = tuple(Row(*row) for row in (
     ("identifier", "keep", "code", "_", r"(?<!\w)\w*[A-Za-z]_\w+", COPY, COPY, None, "set max_size now", "set max_size now"),
     ("link", "keep", "code", r"\]\(", r"(?<=\])\([^\s()<>]{0,64}[/.#][^\s()<>]{0,120}\)", COPY, COPY, None,
      "see [it](b/c.x) now", "see [it](b/c.x) now"),
+    ("version", "keep", "code", "[<>=!~]=\\d", r"(?<![\w.-])[A-Za-z][\w.-]{0,64}[<>=!~]=\d(?:[\w.,<>=!~]*\w)?", COPY, COPY, None,
+     "with torch>=2.1 now", "with torch>=2.1 now"),
     # a backslash with what is glued to it: "docs\main", "\alpha"; "docs\notes.txt", "src\new\test"; "\n"
     ("backslash", "keep", "code", r"\\", r"(?<![\w\\.-])[\w.-]*(?:\\{1,2}[\w.-]+)*?\\{1,2}(?![nrt])\w(?:[\w.\\-]*\w)?"
      rf"|(?<![\w\\.-])[\w.-]+(?:(?:\\[\w-]+)+\.[a-z]\w*|(?:\\[nrt][a-z][\w-]*){{2,}}|{_FOLDER_NAME})"
@@ -279,7 +281,7 @@ ROWS = tuple(Row(*row) for row in (
     # TeX's and doubled quotes
     ("doubled quote", "form", "", "''|``", r"(?<![\w'`])(?:''|``)(?=[^\s'`])|(?<=[^\s'`\d])''(?![\w'])", '"', None, None,
      "I say ``yes'' now", 'I say "yes" now'),
-    ("backtick", "form", "", "`", rf"(?<=[A-Za-z\xc0-\u052f])`(?=[A-Za-z\xc0-\u052f])", "'", None, None, "I don`t go", "I don't go"),
+    ("backtick", "form", "", "`", r"(?<=[A-Za-z\xc0-\u052f])`(?=[A-Za-z\xc0-\u052f])", "'", None, None, "I don`t go", "I don't go"),
     ("space before mark", "form", "", " [,.]", r"(?<=[\w)\]\"'\u201d\u2019\xbb%]) (?=[,.](?:\s|\Z))", "", None, None,
      "one , two .", "one, two."),
     # not in code: "--sort=size,time"; Chinese has no space after one

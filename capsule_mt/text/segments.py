@@ -12,7 +12,7 @@ from capsule_mt.text.casing import LOWERCASE
 from capsule_mt.text.edges import edges_of, ending_of, label_in
 from capsule_mt.text.finishing import colon_of_label, quotes_of, separator_with_quotes
 from capsule_mt.text.reading import Ending, Reading, overlapping, overlaps, parts_in
-from capsule_mt.text.rewriting import Form, Rewriter
+from capsule_mt.text.rewriting import Edit, Form, Rewriter
 from capsule_mt.text.rules import BREAK, COPIED_KINDS, ITEM, rows_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
 from capsule_mt.text.target_tokens import LANGUAGE_CODE, refuse_missing_target, refuse_unknown_target
@@ -369,7 +369,12 @@ class Segmenter(NamedTuple):
             case = piece.case or (LOWERCASE if reading.text[:1].islower() else None)
             is_glued = not pieces and piece.is_glued and reading.span.start == piece.span.start
             terms = [term for term in piece.terms if overlaps(term.span, [reading.span])]
-            attributes = {"case": case, "is_glued": is_glued, "terms": terms, "mark": piece.mark if has_ending else None}
+            attributes = {
+                "case": case,
+                "is_glued": is_glued,
+                "terms": terms,
+                "mark": piece.mark if has_ending else None,
+            }
             pieces.append(self._piece(reading, self._encode(reading), **attributes))
         return pieces
 
@@ -566,6 +571,45 @@ def join_translations(
         starts.append(len(joined) - len(translation))
     ending = _text_before(document, len(document.pieces), language) if document.copies else ""
     return with_space(joined, ending), starts
+
+
+def edits_of(document: Document) -> tuple[Edit, ...]:
+    """Return what was changed in a text before a model read it, in order; offsets are those of the text.
+
+    An item has what the model read for it: itself, or a stand-in; `None` if no model read it. Text before, between and
+    after sentences that is copied has the row "edge", and a line in another case the row of its case.
+    """
+    form = document.form
+    if form is None:
+        return ()
+    edits: list[Edit] = []
+    stand_ins: dict[int, str] = {}
+    for piece in document.pieces:
+        reading = piece.reading
+        if reading is None:
+            continue
+        for part, text in zip(reading.parts, reading.part_texts, strict=True):
+            if part.edit is not None and part.edit.is_item:
+                stand_ins[part.edit.start] = text
+                edits += [] if part.edit in form.edits else [part.edit._replace(model=text)]
+        if piece.mark is not None:
+            span = form.user_span(piece.mark.start, piece.mark.end)
+            edits.append(Edit("marks", *span, piece.mark.mark, piece.ending))
+    edits += [edit._replace(model=stand_ins.get(edit.start)) if edit.is_item else edit for edit in form.edits]
+    edits += [Edit(case, *span, _read_in(form, span)) for span, case in form.lines]
+    ends = [0, *(piece.span.end for piece in document.pieces)]
+    starts = [*(piece.span.start for piece in document.pieces), len(document.text)]
+    for start, end in zip(ends, starts, strict=True) if document.pieces and document.copies else ():
+        text = document.text[start:end]
+        if text.strip() and not any(start <= edit.start < end for edit in form.edits):
+            edits.append(Edit("edge", start, end, "", text))
+    return tuple(sorted(edits, key=lambda edit: (edit.start, edit.end)))
+
+
+def _read_in(form: Form, user_span: Span) -> str:
+    """Return the text of a form behind a span of the user's text."""
+    start, end = (form.offset_of(offset) for offset in user_span)
+    return form.text[start:end]
 
 
 def _text_before(document: Document, index: int, language: str | None) -> str:

@@ -96,7 +96,7 @@ class Vocabulary:
         return self.covers("".join(map(self.form, text)))
 
     def form(self, cluster: str) -> str:
-        """Return the first form of a character with its accents that the vocabulary has, from itself to plain ASCII."""
+        """Return the first form of a character with its accents that the vocabulary has, down to plain ASCII."""
         if cluster.isascii():
             return cluster
         form = self._forms.get(cluster)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
 from capsule_mt.text.finishing import finished
-from capsule_mt.text.segments import Document, Piece, join_translations
+from capsule_mt.text.segments import Document, Piece, edits_of, join_translations
 from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
@@ -63,7 +63,7 @@ def translation_of(
         score = _mean_score(hypotheses)
     segments = tuple(segment_of(piece, hypothesis, plan) for piece, hypothesis in pairs)
     alignment = links_between(document, pairs, texts, text, plan) if plan.options.alignment else None
-    return Translation(text, score, coverage, segments, document.unknown, alignment)
+    return Translation(text, score, coverage, segments, document.unknown, alignment, edits=edits_of(document))
 
 
 def scored_translation(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.results import Adequacy, Coverage
+    from capsule_mt.text.rewriting import Edit
 
 
 class Segment(NamedTuple):
@@ -35,6 +36,8 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
     alignment: pairs of a word of the text and a word of the translation, as indices into `str.split`; `None` if it was
         not requested.
     adequacy: the result of `Scorer.score(adequacy=True)`.
+    edits: what was changed in the text before the model read it: the row of the table of rules, the characters of the
+        text, what the model read instead, and what the translation copies.
     """
 
     def __init__(
@@ -46,8 +49,9 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
         unknown: float = 0.0,
         alignment: tuple[tuple[int, int], ...] | None = None,
         adequacy: "Adequacy | None" = None,
+        edits: "tuple[Edit, ...]" = (),
     ) -> None:
-        self.text, self._score, self.coverage = text, score, coverage
+        self.text, self._score, self.coverage, self.edits = text, score, coverage, edits
         self.segments, self.unknown, self.alignment, self.adequacy = segments, unknown, alignment, adequacy
 
     @property

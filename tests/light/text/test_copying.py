@@ -81,9 +81,7 @@ def test_emoji_in_a_sentence_and_after_it_take_linear_time():
     ],
 )
 def test_names_and_signs_take_linear_time(unit):
-    assert (
-        _growth(lambda text: (parts_of(text, COPIED_KINDS), translated(text)), unit) < 9
-    )
+    assert _growth(lambda text: (parts_of(text, COPIED_KINDS), translated(text)), unit) < 9
 
 
 @pytest.mark.parametrize("unit", ["<!-- ", "{# ", "<%# ", "<%-- ", "{{!-- ", "{{! ", "{/* ", "{{/* "])

@@ -42,7 +42,8 @@ def test_numbers_that_are_kept(case):
 
 @pytest.mark.parametrize("case", NUMBERS["translations"], ids=repr)
 def test_numbers_that_a_model_copies(case):
-    assert outside_items(with_copied_numbers, case["text"], case["source"], *case["languages"].split("-")) == case["written"]
+    languages = case["languages"].split("-")
+    assert outside_items(with_copied_numbers, case["text"], case["source"], *languages) == case["written"]
 
 
 @pytest.mark.parametrize(

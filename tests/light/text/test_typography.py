@@ -63,7 +63,8 @@ def test_quotes(text, language, translation):
 
 @pytest.mark.parametrize("case", vectors("typography")["quotes"], ids=repr)
 def test_what_is_not_certain_is_as_in_the_source(case):
-    assert outside_items(with_quotes, case["translation"], case["quotes"], quotes_of(case["language"])) == case["restored"]
+    language_quotes = quotes_of(case["language"])
+    assert outside_items(with_quotes, case["translation"], case["quotes"], language_quotes) == case["restored"]
 
 
 @pytest.mark.parametrize("case", vectors("typography")["escaped"], ids=repr)
