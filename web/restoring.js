@@ -146,7 +146,7 @@ class Layout {
         const isAfter = begin === last || (begin > 0 && isEnd);
         const offset = isAfter ? this.words[begin - 1].end : this.words[begin].start;
         // marks of emphasis that are left without a word are dropped
-        const points = [...new Set([tag, ...innerTags, end])].filter((point) => !isEmphasis(this.source.parts[point]));
+        const points = [...new Set([tag, ...innerTags, end])].filter((point) => !(isEmphasis(this.source.parts[point]) && this.partners.has(point)));
         positions.push(...points.map((point) => [offset, point]));
       }
     }

@@ -85,6 +85,14 @@ export class Form {
     return [first, start < end ? this.#userOffset(end - 1, 1) : first];
   }
 
+  /** Return the offset in `text` of a character of the user's text, or of the edit that it is in. */
+  offsetOf(userOffset) {
+    const index = lastUpTo(this.edits.map(({ start }) => start), userOffset);
+    if (index < 0) return userOffset;
+    const [edit, offset] = [this.edits[index], this.offsets[index]];
+    return userOffset < edit.end ? offset : offset + inForm(edit).length + userOffset - edit.end;
+  }
+
   /** Return the user's offset of a character of `text`, or of its end. */
   #userOffset(offset, isEnd) {
     const index = lastUpTo(this.offsets, offset);
@@ -141,9 +149,9 @@ export class Rewriter {
     return this.#edits(text, FIRST_ROWS.filter(({ stage, kind, needs }) => stage === "keep" && this.kinds.includes(kind) && needs.test(text)), text);
   }
 
-  #isTried({ id, stage, kind, needs, when }, text) {
+  #isTried({ stage, kind, needs, when }, text) {
     if (stage === "keep" ? !this.kinds.includes(kind) : !this.normalises) return false;
-    if (!needs.test(text) || (id === "character" && this.vocabulary.changesNoneOf(text))) return false;
+    if (!needs.test(text)) return false;
     if (!when) return true;
     if (when.startsWith("lacks")) return !this.vocabulary.covers(Array.from(when).at(-1));
     return when === "grouping" ? this.groupings[0] !== "" : this.groupings.every(Boolean);
@@ -184,7 +192,7 @@ export class Rewriter {
   #modelOf(text, { row, start, end }) {
     if (row.model[0] !== ":" || row.model === ":emphasis") return row.model;
     const model = FUNCTIONS[row.model.slice(1)](this, text, [start, end]);
-    return model === text.slice(start, end) && row.back === null ? null : model;
+    return model === text.slice(start, end) && row.stage !== "keep" && row.back !== COPY ? null : model;
   }
 
   #edit(text, { row, start, end, model }) {

@@ -190,6 +190,36 @@ export class Segmenter {
   }
 }
 
+/**
+ * Return what was changed in a text before a model read it, in order: { row, start, end, model, back }.
+ *
+ * An item has what the model read for it: itself, or a stand-in; null if no model read it. Text before, between and after
+ * sentences that is copied has the row "edge", and a line in another case the row of its case.
+ */
+export function editsOf({ text, form, pieces, copies }) {
+  const [edits, standIns] = [[], new Map()];
+  for (const { reading, mark, ending } of pieces) {
+    reading.parts.forEach(({ edit }, index) => {
+      if (!edit || !isItem(edit)) return;
+      standIns.set(edit.start, reading.texts[index]);
+      if (!form.edits.includes(edit)) edits.push({ ...edit, model: reading.texts[index] });
+    });
+    if (!mark) continue;
+    const [start, end] = form.userSpan([mark.start, mark.end]);
+    edits.push({ row: "marks", start, end, model: mark.mark, back: ending });
+  }
+  edits.push(...form.edits.map((edit) => (isItem(edit) ? { ...edit, model: standIns.get(edit.start) ?? null } : edit)));
+  edits.push(...form.lines.map(({ start, end, case: row }) => (
+    { row, start, end, model: form.text.slice(form.offsetOf(start), form.offsetOf(end)), back: null })));
+  [0, ...pieces.map(({ end }) => end)].forEach((start, index) => {
+    const end = pieces[index]?.start ?? text.length;
+    const written = text.slice(start, end);
+    const isEdge = pieces.length && copies && written.trim() && !form.edits.some((edit) => start <= edit.start && edit.start < end);
+    if (isEdge) edits.push({ row: "edge", start, end, model: "", back: written });
+  });
+  return edits.sort((left, right) => left.start - right.start || left.end - right.end);
+}
+
 /** Return the offsets between a placeholder and a letter: a sentence ends or begins there, as in "{0}Welcome". */
 function gluedCuts({ text, edits, offsets }) {
   return new Set(edits.flatMap((edit, index) => {

@@ -9,7 +9,7 @@ import { MAX_RETRIES, OPTIONS, RETRY_BEAMS } from "./interface.js";
 import { ModelFile } from "./model_file.js";
 import { restored, sums } from "./restoring.js";
 import { knownForm, withoutTags } from "./rewriting.js";
-import { joinTranslations, Segmenter } from "./segments.js";
+import { editsOf, joinTranslations, Segmenter } from "./segments.js";
 import { Tokenizer } from "./tokenizer.js";
 import { Vocabulary } from "./vocabulary.js";
 
@@ -225,7 +225,7 @@ export class Translator {
       text: joined.text,
       score: logProbs.length ? logProbs.reduce((sum, logProb) => sum + logProb) / logProbs.length : null,
       tokens: pieces.map(({ hypothesis }) => hypothesis.ids),
-      edits: parsed.form.edits,
+      edits: editsOf(parsed),
       // earlier model files do not say whether they mark single words
       ...(coverage && { coverage: this.#coverage(parsed, joined, outputs, translations, support, this.calibration.marks_single_words ?? true) }),
       ...(alignment && { alignment: this.#alignment(parsed, joined, translations) }),

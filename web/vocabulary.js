@@ -36,11 +36,6 @@ export class Vocabulary {
     return new Set(Array.from(new Set(text)).filter((character) => !NEVER_LACKED.test(character) && !combines(character) && !this.covers(character)));
   }
 
-  /** Whether it has each character of a text as it stands: a fast answer for most texts. */
-  changesNoneOf(text) {
-    return text.normalize("NFC") === text && Array.from(text).every((character) => isAscii(character) || (this.form(character) === character && this.covers(character)));
-  }
-
   /** Whether a word is one piece of the vocabulary. */
   hasPiece(word) {
     const ids = this.#textIds(word);
