@@ -302,7 +302,7 @@ ROWS = tuple(Row(*row) for row in (
     ("joiner", "form", "", "[\u200c\u200d]", r"(?<=[A-Za-z\xc0-\u052f])[\u200c\u200d](?=[A-Za-z\xc0-\u052f])", "", None, None,
      "a wo\u200drd", "a word"),
     ("character", "form", "", _NON_ASCII, rf"{_NON_ASCII}{COMBINING}*|[A-Za-z]{COMBINING}+", ":plain", ":typographic", None,
-     "\u201cso\u201d \ufb01ne words", '"so" fine words'),
+     "\u201cso\u201d \ufb01ne\u2026 now", '"so" fine... now'),
     # ---- late: what the vocabulary still lacks
     # a sign with its number: "\xa320", "3 \xd7 4"
     ("formula", "late", "unknown", "", rf"(?<![\w.,])(?:{_NUMBER}|{LETTER})[ \xa0\u202f]?<formula>[ \xa0\u202f]?"
