@@ -6,7 +6,6 @@ The steps see each item as one `ITEM` and each tag as one `TAG_MARK`.
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from capsule_mt.text.casing import capital, has_dotless_i, restored_case
 from capsule_mt.text.entities import with_entities, without_entities
@@ -16,9 +15,6 @@ from capsule_mt.text.rewriting import with_target_signs
 from capsule_mt.text.rules import COPIED_KINDS, ITEM, PLAIN, QUOTES_OF_LANGUAGE, TAG_MARK, rows_of
 from capsule_mt.text.sentences import language_code, rules_of
 from capsule_mt.text.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from capsule_mt.text.segments import Piece
 
 TAG_KINDS = ("tags", "breaks", "emoji", "emphasis", "signs")
 _CLOSING = "\"'\u201d\u2019\xbb)\\]"
@@ -35,37 +31,41 @@ CLOSING_QUOTE = re.compile(r'(?<=[^\s"])"(?!\w)')
 
 def finished(
     text: str,
-    piece: "Piece",
+    reading: Reading,
     vocabulary: Vocabulary,
-    src_lang: str | None,
-    tgt_lang: str | None,
+    languages: tuple[str | None, str | None],
     *,
+    ending: str | None = None,
+    case: str | None = None,
+    is_label: bool = False,
     follows_source: bool = True,
 ) -> str:
-    """Return the translation of a piece with the form of its source, as its own language has it.
+    """Return the translation of a reading with the form of its source, as its own language has it.
 
+    ending: what the user's sentence has instead of the final mark that the model reads, if it reads another.
+    case: of the user's line, if the model reads it in sentence case instead.
+    is_label: the reading is the only word of the user's line.
     follows_source: otherwise, only its case is that of the source.
     """
-    reading, user_text = piece.reading, piece.user_text
-    assert reading is not None
+    (src_lang, tgt_lang), user_text = languages, reading.user_text
     text, items = with_marks(text)
     if not follows_source:
-        cased = text if piece.case is None else restored_case(text, piece.case, vocabulary, tgt_lang)
+        cased = text if case is None else restored_case(text, case, vocabulary, tgt_lang)
         return without_marks(cased, items)
     if "numbers" not in reading.form.kinds:
         text = with_copied_numbers(text, reading.text, src_lang, tgt_lang)
-    if piece.is_label:
+    if is_label:
         text = as_label(text, user_text, has_dotless_i(tgt_lang))
     elif reading.has_lowercased_first:
         text = capital(text[:1], has_dotless_i(tgt_lang)) + text[1:] if text else text
-    if piece.ending is not None:
-        text = with_ending(text, piece.ending)
+    if ending is not None:
+        text = with_ending(text, ending)
     if quotes := typographic_quotes_of(reading):
         text = with_quotes(text, quotes, quotes_of(tgt_lang))
     if has_french_spaces(tgt_lang):
         text = with_french_spaces(text)
-    if piece.case is not None:
-        text = restored_case(text, piece.case, vocabulary, tgt_lang)
+    if case is not None:
+        text = restored_case(text, case, vocabulary, tgt_lang)
     text = with_escaped_quotes(text, user_text)
     return with_entities(without_marks(text, items), user_text)
 

@@ -117,7 +117,16 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         text = plan.tokenizer.decode(hypothesis.ids)
     if piece.reading is None or not (plan.options.copy or piece.case):
         return text  # as the model wrote it
-    return finished(text, piece, vocabulary_of(plan.tokenizer), *plan.languages, follows_source=plan.options.copy)
+    return finished(
+        text,
+        piece.reading,
+        vocabulary_of(plan.tokenizer),
+        plan.languages,
+        ending=piece.ending,
+        case=piece.case,
+        is_label=piece.is_label,
+        follows_source=plan.options.copy,
+    )
 
 
 def links_between(
