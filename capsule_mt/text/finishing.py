@@ -48,6 +48,10 @@ def finished(
     follows_source: otherwise, only its case is that of the source.
     """
     (src_lang, tgt_lang), user_text = languages, reading.user_text
+    quotes = typographic_quotes_of(reading)
+    is_changed = is_label or ending is not None or case is not None or quotes or has_french_spaces(tgt_lang)
+    if follows_source and not (is_changed or reading.form.edits or re.search(r"\d\D\d", text)):
+        return text  # most sentences
     text, items = with_marks(text)
     if not follows_source:
         cased = text if case is None else restored_case(text, case, vocabulary, tgt_lang)
@@ -60,7 +64,7 @@ def finished(
         text = capital(text[:1], has_dotless_i(tgt_lang)) + text[1:] if text else text
     if ending is not None:
         text = with_ending(text, ending)
-    if quotes := typographic_quotes_of(reading):
+    if quotes:
         text = with_quotes(text, quotes, quotes_of(tgt_lang))
     if has_french_spaces(tgt_lang):
         text = with_french_spaces(text)
@@ -94,7 +98,12 @@ def _mark_of(item: Item) -> str:
 def with_copied_numbers(text: str, source: str, src_lang: str | None, tgt_lang: str | None) -> str:
     """Return a translation with the target language's sign in numbers of one group that it copies from its source."""
     groupings = rules_of(src_lang).grouping, rules_of(tgt_lang).grouping
-    if groupings[0] == groupings[1] or not all(groupings) or groupings[0] not in text:
+    if (
+        groupings[0] not in text
+        or groupings[0] == groupings[1]
+        or not all(groupings)
+        or not re.search(r"\d\D\d", text)
+    ):
         return text
     return with_target_signs(
         text, groupings, lambda number: re.sub(r"\d", "", number) == groupings[0] and number in source

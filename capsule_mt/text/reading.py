@@ -116,6 +116,8 @@ def _cut(part: Part, first: int, last: int) -> list[Part]:
 
 def _trimmed(parts: list[Part]) -> list[Part]:
     """Return parts without the tags at the edges whose partners are outside."""
+    if len(parts) == 1:  # most sentences
+        return parts
     while any(not part.is_tag for part in parts):
         first, end = _without_edge_tags(parts)
         if end - first == len(parts):
@@ -272,7 +274,7 @@ class Reading:
     @property
     def has_lowercased_first(self) -> bool:
         """Whether the form lowercased the first letter of the user's text."""
-        first = next((part for part in self.parts if not part.is_tag), None)
+        first = next((part for part in self.parts if not part.is_tag), None) if self.form.edits else None
         if first is None or first.edit is not None:
             return False
         offset = next((i for i in range(first.start, first.end) if self.form.text[i].isalpha()), None)

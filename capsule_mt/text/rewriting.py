@@ -31,8 +31,15 @@ from capsule_mt.text.rules import (
 from capsule_mt.text.sentences import MAX_QUOTE, Span, rules_of
 from capsule_mt.text.vocabulary import MAX_CACHED_LENGTH, Vocabulary, combines
 
-KEEP_ROWS, LATE_ROWS = rows_of("keep"), rows_of("late")
-FIRST_ROWS = rows_of("keep", "form")
+FIRST_ROWS, LATE_ROWS = rows_of("keep", "form"), rows_of("late")
+# Marks and letters of most sentences, and the only places around which a row may need them. Each begins with one of few
+# characters, so that a search skips all others quickly.
+ORDINARY = re.compile("[A-Za-z0-9\xc0-\u052f ,.;?!'\"-]*")
+IN_ORDINARY = re.compile(
+    r"'(?=')|-(?=-)| (?=[,.])|[,.](?=[^\W_])|!(?=[a-z])|[A-Z\xc0-\xde](?<=[a-z\xdf-\xff].)|[0-9](?=[^0-9][0-9])"
+)
+THREE_LETTERS = re.compile(r"([a-zA-Z])\1\1")
+CHARACTERS = FIRST_ROWS[-1]  # each character beyond ASCII: the vocabulary tells whether the row is tried
 KIND_OF = {row.id: row.kind for row in FIRST_ROWS + LATE_ROWS}
 SENTENCE_START = r"(?:^|[.!?\u2026]\s)\W*\Z"  # in the text before the first word of a sentence
 REACH = 16  # characters before a word that decide whether it begins a sentence
@@ -204,18 +211,24 @@ class Rewriter(NamedTuple):
         return form
 
     def _first_edits(self, text: str) -> Sequence[Edit]:
-        if re.search(_any_need(), text) is None:  # most texts
+        any_need, needs = _needs(self.kinds, self.normalises)
+        has_need = not self._is_ordinary(text) and any_need.search(text) is not None
+        is_plain = text.isascii() or not self.normalises or self.vocabulary.changes_none_of(text)
+        if is_plain and not has_need:  # most texts
             return ()
-        rows = [row for row in FIRST_ROWS if self._is_tried(row, text)]
-        return list(self._edits(text, rows)) if rows else ()
+        rows = (
+            [row for row, need in needs if need.search(text) is not None and self._is_tried(row)] if has_need else []
+        )
+        return list(self._edits(text, rows if is_plain else [*rows, CHARACTERS]))
 
-    def _is_tried(self, row: Row, text: str) -> bool:
-        if row.kind not in self.kinds if row.stage == "keep" else not self.normalises:
+    def _is_ordinary(self, text: str) -> bool:
+        """Whether a text surely has nothing that a row needs: a fast answer for most texts."""
+        if ORDINARY.fullmatch(text) is None or "numbers" in self.kinds:
             return False
-        if re.search(row.needs, text) is None:
-            return False
-        if row.id == "character":
-            return not self.vocabulary.changes_none_of(text)
+        return IN_ORDINARY.search(text) is None and THREE_LETTERS.search(text) is None
+
+    def _is_tried(self, row: Row) -> bool:
+        """Return whether the condition of a row that a text may match is met."""
         if row.when is None:
             return True
         if row.when.startswith("lacks"):
@@ -295,10 +308,12 @@ class Rewriter(NamedTuple):
         return edits
 
 
-@lru_cache(maxsize=1)
-def _any_need() -> str:
-    """Return a pattern without a match of which no row of the first scan is tried."""
-    return "|".join(dict.fromkeys(row.needs for row in FIRST_ROWS))
+@lru_cache(maxsize=64)
+def _needs(kinds: Collection[str], normalises: bool) -> tuple[re.Pattern[str], Sequence[tuple[Row, re.Pattern[str]]]]:
+    """Return what a text must have for any row of a call to be tried, and for each; `CHARACTERS` apart."""
+    rows = [row for row in FIRST_ROWS if (row.kind in kinds if row.stage == "keep" else normalises)]
+    needs = [(row, re.compile(row.needs)) for row in rows if row is not CHARACTERS]
+    return re.compile("|".join(dict.fromkeys(row.needs for row, _ in needs)) or "(?!)"), needs
 
 
 def _lacked_mark(character: str) -> str:
@@ -494,8 +509,7 @@ def with_target_signs(
 def keep_edits(text: str, kinds: Collection[str]) -> list[Edit]:
     """Return the edits of the keep rows of these kinds."""
     reader = Rewriter(cast(Vocabulary, None), tuple(kinds), copies=False, normalises=False)  # no row asks it
-    rows = [row for row in KEEP_ROWS if row.kind in reader.kinds and re.search(row.needs, text) is not None]
-    return list(reader._edits(text, rows)) if rows else []
+    return list(reader._first_edits(text))
 
 
 def known_form(text: str, vocabulary: Vocabulary) -> str:
