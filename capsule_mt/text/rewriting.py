@@ -32,8 +32,8 @@ from capsule_mt.text.sentences import MAX_QUOTE, Span, rules_of
 from capsule_mt.text.vocabulary import MAX_CACHED_LENGTH, Vocabulary, combines
 
 FIRST_ROWS, LATE_ROWS = rows_of("keep", "form"), rows_of("late")
-# Marks and letters of most sentences, and the only places around which a row may need them. Each begins with one of few
-# characters, so that a search skips all others quickly.
+# letters and marks of most sentences, and the only places in such texts that a row may need; each begins with one of
+# few characters, so that a search skips all others quickly
 ORDINARY = re.compile("[A-Za-z0-9\xc0-\u052f ,.;?!'\"-]*")
 IN_ORDINARY = re.compile(
     r"'(?=')|-(?=-)| (?=[,.])|[,.](?=[^\W_])|!(?=[a-z])|[A-Z\xc0-\xde](?<=[a-z\xdf-\xff].)|[0-9](?=[^0-9][0-9])"
