@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
+    from capsule_mt.coverage.judgement import Judgement
     from capsule_mt.coverage.results import Adequacy, Coverage
     from capsule_mt.text.rewriting import Edit
 
@@ -36,6 +37,7 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
     alignment: pairs of a word of the text and a word of the translation, as indices into `str.split`; `None` if it was
         not requested.
     adequacy: the result of `Scorer.score(adequacy=True)`.
+    judgement: what the judge of `Scorer.score(judge=...)` says; `None` without one, and for a blank text.
     edits: what was changed in the text before the model read it: the row of the table of rules, the characters of the
         text, what the model read instead, and what the translation copies.
     """
@@ -49,10 +51,12 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
         unknown: float = 0.0,
         alignment: tuple[tuple[int, int], ...] | None = None,
         adequacy: "Adequacy | None" = None,
+        judgement: "Judgement | None" = None,
         edits: "tuple[Edit, ...]" = (),
     ) -> None:
         self.text, self._score, self.coverage, self.edits = text, score, coverage, edits
         self.segments, self.unknown, self.alignment, self.adequacy = segments, unknown, alignment, adequacy
+        self.judgement = judgement
 
     @property
     def score(self) -> float | None:
