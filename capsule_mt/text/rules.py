@@ -22,8 +22,8 @@ back     what the translation has for it: `COPY`, the user's characters; ":funct
 when     a condition beside `kind`: "numbers" (the grouping signs of both languages are known, and numbers are not
          kept), "grouping" (that of the source is), "lacks X" (the vocabulary lacks this character), "no ordinals" (of
          the source language), "unpaired" (no partner of a sign in the match stands in the sentence), "fr" (target).
-example  a text, and `read`, what a model reads of it if its vocabulary has the characters of ASCII, from English to
-         Portuguese; both languages run these.
+example  a text, and `read`, what a model from English to Portuguese reads of it whose vocabulary has the
+         characters of ASCII, "€", "à" and the words "so", "of", "is" and "it"; both languages run these.
 
 An item, that is, a match with `COPY`, is one character of the form, `ITEM`: rules about case, sentences and edges need
 no knowledge of items. Matches with "" or `BREAK` and a `back` are tags: they stand between characters of the form. In
@@ -213,7 +213,7 @@ _INNER_CAPITAL = r"(?<=[a-z\xdf-\xf6\xf8-\xff])[A-Z\xc0-\xd6\xd8-\xde]"
 # fmt: off
 ROWS = tuple(Row(*row) for row in (
     # ---- keep: what a translation copies
-    ("language token", "keep", "languages", ">>", r">>[^<>\s]+<<", ":itself", ":none", None, ">>por<< a word", ">>por<< a word"),
+    ("language token", "keep", "languages", ">>", r">>[^<>\s]+<<", ":itself", ":none", None, "One word.\n>>por<< Two words.", "One word. Two words."),
     ("remark", "keep", "tags", r"<!--|<%|\{[#{/]", REMARK, "", COPY, None, "<!-- 1 --> a word", "a word"),
     ("tag", "keep", "tags", "<", MARKUP, ":tag", COPY, None, "a <b>word</b> here", "a word here"),
     ("address", "keep", "urls", r"://|[wW]\.", ADDRESS, COPY, COPY, None, "see www.a.de now", "see www.a.de now"),
@@ -276,7 +276,7 @@ ROWS = tuple(Row(*row) for row in (
     ("private character", "keep", "unknown", ITEM, ITEM, COPY, COPY, None, f"one {ITEM} two", "one Tom two"),
     # ---- form: what the model reads in another form
     ("entity", "form", "", "&", r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});", ":entity", None, None, "a&nbsp;b", "a b"),
-    ("signed", "form", "", r"\d\D\d", SIGNED_NUMBER, ":signed", None, "numbers", "at $1,234.50 now", "at $1.234,50 now"),
+    ("signed", "form", "", r"\d\D\d", SIGNED_NUMBER, ":signed", None, "numbers", "at \u20ac1,234.50 now", "at \u20ac1.234,50 now"),
     ("group", "form", "", rf"\d[{_SIGNS}]\d", ONE_GROUP, ":grouped", None, "grouping", "the 1\u2019400 cows", "the 1,400 cows"),
     # TeX's and doubled quotes
     ("doubled quote", "form", "", "''|``", r"(?<![\w'`])(?:''|``)(?=[^\s'`])|(?<=[^\s'`\d])''(?![\w'])", '"', None, None,
@@ -311,8 +311,8 @@ ROWS = tuple(Row(*row) for row in (
      rf"|(?=\W)<lacked>[ \xa0\u202f]?[+-]?{_NUMBER}(?:[kKmMbB]n?)?(?!\w)", COPY, ":target_signs", None,
      "pay \xa320 now", "pay 20 now"),
     # a capitalised word that it knows in lowercase or without accents, such as "\xc0s"
-    ("lacked capital", "late", "", "", r"(?<!\w)(?=[^\W\d_])[^\W\d_]*<lacked>[^\W\d_]*", ":lowered", None, None, "ask \xc0 now",
-     "ask Tom now"),
+    ("lacked capital", "late", "", "", r"(?<!\w)(?=[^\W\d_])[^\W\d_]*<lacked>[^\W\d_]*", ":lowered", None, None, "\xc0 la carte",
+     "\xe0 la carte"),
     # with others that follow it
     ("unknown word", "late", "unknown", "", rf"{_UNKNOWN_WORD}(?:[^\w\n{BREAK}{ITEM}.!?\u2026\u3002\uff01\uff1f]{{1,3}}{_UNKNOWN_WORD})*",
      COPY, COPY, None, "ask Brz\u0119cz now", "ask Tom now"),
@@ -426,6 +426,39 @@ def as_json() -> dict[str, Any]:
     }
 
 
+PAGE = """\
+# Rules of reading
+
+A model has mostly read sentences in plain typography. So other text is changed before a model reads it, and what was
+changed comes back in the translation. Each rule is a row of one table, which Python and JavaScript read;
+`Translation.edits`, and `capsule-mt translate --explain`, name the rows that changed a text.
+
+`keep` rows are copied into the translation: the model reads the item itself, a stand-in that it copies more often, or
+nothing. `form` rows are read in another form. Then lines in CAPITALS, Title Case or lowercase are read in sentence
+case. `late` rows are about what the vocabulary lacks, `before`, `after` and `ending` about the edges of a sentence, and
+`back` about the translation. `copy=False` turns all of them off; `keep=["numbers"]` adds the row `number`.
+
+An example is read by a model from English to Portuguese whose vocabulary has the characters of ASCII, \u20ac and \xe0.
+
+| rule | stage | kind | example | is read as | only if |
+|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return docs/rules.md."""
+    return PAGE + "".join(
+        f"| {row.id} | {row.stage} | {row.kind} | {_cell(row.example)} | {_cell(row.read)} | {row.when or ''} |\n"
+        for row in ROWS
+    )
+
+
+def _cell(text: str) -> str:
+    """Return a text as code in a table of Markdown."""
+    text = text.replace("|", "\\|").replace(ITEM, "U+E000").replace("\u200d", "U+200D")
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
 def main() -> None:
     """Print docs/rules.md, or rules.json."""
     import argparse
@@ -433,8 +466,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(prog="python -m capsule_mt.text.rules", description=main.__doc__)
     parser.add_argument("--json", action="store_true", help="print rules.json, for JavaScript")
-    if parser.parse_args().json:
-        print(json.dumps(as_json(), indent=1))
+    print(json.dumps(as_json(), indent=1) + "\n" if parser.parse_args().json else page(), end="")
 
 
 if __name__ == "__main__":

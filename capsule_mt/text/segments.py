@@ -265,7 +265,7 @@ class Segmenter(NamedTuple):
 
     def _record_unknown(self, document: Document, form: Form, start: int, end: int, *, is_read: bool) -> None:
         """Count the tokens of what the vocabulary lacks in a sentence; if nothing else is in it, it is foreign."""
-        lacked = [edit for _, edit in form.copies_in(start, end) if edit.row in LATE_NAMES] if form.edits else ()
+        lacked = [edit for _, edit in form.copies_in(start, end) if edit.row in LATE_NAMES]
         for edit in lacked:
             text = edit.back or ""
             encoded = self.tokenizer.encode(text)

@@ -6,7 +6,7 @@ from pathlib import Path
 from tools.recipes import page
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = {f"{name}.md" for name in ("options", "api", "errors", "formats", "endpoints", "recipes", "evidence")}
+GENERATED = {f"{name}.md" for name in ("options", "api", "errors", "formats", "endpoints", "recipes", "evidence", "rules")}
 
 
 GENERATED_SECTION = re.compile(r"<!-- ([a-z0-9_]+) -->.*?<!-- end of \1 -->", re.DOTALL)
