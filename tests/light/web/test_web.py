@@ -67,6 +67,8 @@ from tests.light.text.test_growth import EDGES, GROWTH, LINES, NUM_UNITS, UNITS,
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINTS = ROOT / "checkpoints"
 MARKS_OF_PAGE = ROOT / "capsule_mt/serve/page/marks.js"
+# no model file for JavaScript is of several target languages
+EXAMPLES = [row for row in ROWS if row.kind != "languages"]
 # what tokenizers and sentence splitters stumble on
 ODD = [
     "Hallo! Wie geht's? Gut. Dr. Müller kam am 3. Oktober.\n\nTom ging ging ging nach Hause.  ",
@@ -249,7 +251,7 @@ def of_vectors(run_beside_modules):
         "typography": typography,
         "groupings": GROUPING,
         "entities": ENTITIES,
-        "examples": {row.id: row.example for row in ROWS},
+        "examples": {row.id: row.example for row in EXAMPLES},
     }
     return run_beside_modules("vectors", value, VECTORS, MARKS_OF_PAGE)
 
@@ -274,8 +276,8 @@ def test_normal_forms(of_vectors):
 
 
 def test_examples_of_rules(of_vectors):
-    """Both languages run the examples of the table: see tests/light/text."""
-    assert of_vectors["examples"] == {row.id: row.read for row in ROWS}
+    """Both languages run the examples of the table: see tests/light/text/test_rules.py."""
+    assert of_vectors["examples"] == {row.id: row.read for row in EXAMPLES}
 
 
 def test_characters_of_entities(of_vectors):
