@@ -235,7 +235,10 @@ def constants() -> dict[str, Any]:
         "MAX_WORD": segments.MAX_WORD,
         **{name: getattr(casing, name) for name in CASING},
         "MIN_CAPITALS": casing.MIN_LETTERS,
-        **{name: getattr(edges, name) for name in ("LAST_WITH_FULL_STOP", "MIN_WORDS", "MAX_LABEL", "MAX_BESIDE_LABEL")},
+        **{
+            name: getattr(edges, name)
+            for name in ("LAST_WITH_FULL_STOP", "MIN_WORDS", "MAX_LABEL", "MAX_BESIDE_LABEL")
+        },
         **{name: getattr(vocabulary, name) for name in ("FIRST_RANK", "LOG_RANK_OF_TOKEN", "LOG_RANK_OF_UNKNOWN")},
         "MAX_RANK_OF_REPEATED": rewriting.MAX_RANK_OF_REPEATED,
         "MAX_QUOTE": sentences.MAX_QUOTE,

@@ -267,7 +267,7 @@ answers.entities = {
 answers.characters = names.map((entity) => withoutEntities(entity));
 
 const ascii = vocabularyOf([...PRINTABLE]);
-const ofExamples = new Segmenter(ascii, rules.en, Infinity, new Set([0, 1]), [groupings.en, groupings.pt]);
+const ofExamples = new Segmenter(vocabularyOf(["so", "of", "is", "it", ...PRINTABLE, "€", "à"]), rules.en, Infinity, new Set([0, 1]), [groupings.en, groupings.pt]);
 answers.examples = Object.fromEntries(Object.entries(examples).map(([id, example]) => (
   [id, id === "french" ? withFrenchSpaces(example) : ofExamples.document(example).pieces.map((piece) => piece.text).join(" ")])));
 answers.numerals = {
