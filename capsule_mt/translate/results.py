@@ -54,9 +54,9 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
         judgement: "Judgement | None" = None,
         edits: "tuple[Edit, ...]" = (),
     ) -> None:
-        self.text, self._score, self.coverage, self.edits = text, score, coverage, edits
+        self.text, self._score, self.coverage = text, score, coverage
         self.segments, self.unknown, self.alignment, self.adequacy = segments, unknown, alignment, adequacy
-        self.judgement = judgement
+        self.judgement, self.edits = judgement, edits
 
     @property
     def score(self) -> float | None:
