@@ -1,8 +1,9 @@
 // Which words of a text and of its translation belong together. It follows text/alignment.py.
 
 import { MIN_SHARE, MIN_SHARE_OF_BEST, PATTERNS } from "./interface.js";
-import { inPlainLetters } from "./normal.js";
+import { writtenOf } from "./reading.js";
 import { sumOf, targetEnds } from "./restoring.js";
+import { inPlainLetters } from "./vocabulary.js";
 import { isMark, WORDS, wordsOf } from "./words.js";
 
 const SPLIT_WORDS = new RegExp(PATTERNS.SPLIT_WORDS, "gu");
@@ -13,10 +14,10 @@ const wordSpans = (text) => Array.from(text.matchAll(WORDS), ({ 0: word, index }
  *
  * `rows`: how much each token of the translation attends to each token of the source [T][S].
  */
-export function linksOf({ text, offsets, source, hypothesis: { ids } }, decode, rows, translation) {
+export function linksOf({ text, offsets, reading, hypothesis: { ids } }, decode, rows, translation) {
   const output = decode(ids);
   const totals = rows.map((row) => sumOf(row.map((share) => Math.max(share, 0))) || 1);
-  const words = sourceWords(text, offsets, source);
+  const words = sourceWords(text, offsets, reading);
   const ends = targetEnds(decode, ids);
   const links = wordSpans(output).flatMap((target) => {
     const isTargetMark = isMark(output.slice(...target));
@@ -28,15 +29,15 @@ export function linksOf({ text, offsets, source, hypothesis: { ids } }, decode, 
     const threshold = Math.max(MIN_SHARE, MIN_SHARE_OF_BEST * Math.max(0, ...shares));
     return candidates.filter((_, index) => shares[index] >= threshold).map(({ span }) => [span, target]);
   });
-  return output === translation ? links : restoredLinks(source, links, output, translation);
+  return output === translation ? links : restoredLinks(reading, links, output, translation);
 }
 
 /** Return the words of a piece with their spans of the user's text; neighbours with the same span, such as the dots of "…", are one word. */
-function sourceWords(text, offsets, source) {
+function sourceWords(text, offsets, reading) {
   const words = [];
   for (const { span, tokens } of wordsOf(text, offsets)) {
-    if (source.isAdded(span)) continue;
-    const [userSpan, last] = [source.userSpan(span), words.at(-1)];
+    if (reading.isAdded(span)) continue;
+    const [userSpan, last] = [reading.userSpan(span), words.at(-1)];
     if (last?.span.join() === userSpan.join()) last.tokens = [...new Set([...last.tokens, ...tokens])];
     else words.push({ span: userSpan, tokens, isMark: isMark(text.slice(...span)) });
   }
@@ -44,7 +45,7 @@ function sourceWords(text, offsets, source) {
 }
 
 /** Move links of a model's output to its restored text, and link each kept item to its copy. */
-export function restoredLinks({ parts, items, form }, links, output, translation) {
+export function restoredLinks({ parts, items }, links, output, translation) {
   const texts = [output, translation].map(inPlainLetters);
   const [outputSpans, spans] = texts.map(wordSpans);
   const [outputWords, words] = [outputSpans, spans].map((list, side) => list.map((span) => texts[side].slice(...span)));
@@ -52,9 +53,9 @@ export function restoredLinks({ parts, items, form }, links, output, translation
   return [
     ...links.flatMap(([source, target]) => (moved.has(target.join()) ? [[source, moved.get(target.join())]] : [])),
     ...items.flatMap((index) => {
-      const { text, start, end } = parts[index];
+      const [text, { start, end }] = [writtenOf(parts[index]), parts[index].edit];
       const copy = translation.indexOf(text);
-      return copy < 0 ? [] : [[form.sourceSpan([start, end]), [copy, copy + text.length]]];
+      return copy < 0 ? [] : [[[start, end], [copy, copy + text.length]]];
     }),
   ];
 }

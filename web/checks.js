@@ -4,16 +4,16 @@ import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
   BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, CODE_MARKS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE,
-  MAX_SWAP_TEXT, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, VERBS,
+  MAX_SWAP_TEXT, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, RULES, VERBS,
 } from "./interface.js";
-import { CHECKED_ITEMS, withItems } from "./keeping.js";
+import { withItems } from "./rewriting.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
 
 const [NUMBER, OTHER_DIGIT, ROMAN_NUMERAL_IN_TEXT] = [PATTERNS.NUMBER, PATTERNS.OTHER_DIGIT, PATTERNS.ROMAN_NUMERAL_IN_TEXT].map((pattern) => new RegExp(pattern, "gu"));
 const AFTERNOON = new RegExp(PATTERNS.AFTERNOON, "iu");
 const LAST_MARK = new RegExp(PATTERNS.LAST_MARK, "u");
 const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
-const BARE_PLACEHOLDER = new RegExp(PATTERNS.BARE_PLACEHOLDERS, "u");
+const BARE_PLACEHOLDER = new RegExp(RULES.bare_placeholders, "u");
 const SEPARATOR = /[.,]/g;
 const COMPARED = new RegExp(PATTERNS.NUMBERS_AND_BRACKETS, "gu");
 const MAY_QUOTE = new RegExp(PATTERNS.MAY_QUOTE, "gu");
@@ -75,11 +75,11 @@ export function hasInventedMark(source, text) {
 /** Return the items of a text, placeholders without what is glued to them, and the text with spaces instead. */
 function itemsAndWords(text) {
   const items = [];
-  const words = withItems(text, (part) => part, (item, kind) => {
+  const words = withItems(text, KEPT_KINDS, (part) => part, ({ text: item, kind }) => {
     const bare = (kind === "placeholders" && BARE_PLACEHOLDER.exec(item)?.[0]) || item;
     items.push({ text: bare, kind });
     return item.replace(bare, " ");
-  }, CHECKED_ITEMS);
+  });
   return { items, words };
 }
 

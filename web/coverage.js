@@ -4,7 +4,7 @@
 import {
   DOUBT_THRESHOLD, LARGEST_EVIDENCE, LOG_PROB_WEIGHT, LONGEST_REPEATED_PHRASE, MIN_COPIED_LETTERS, MIN_LOG_PROB, NEIGHBOUR_WEIGHT,
 } from "./interface.js";
-import { inPlainLetters } from "./normal.js";
+import { inPlainLetters } from "./vocabulary.js";
 import { folded, isMark, WORDS, wordsOf } from "./words.js";
 
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;

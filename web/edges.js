@@ -1,40 +1,78 @@
-// Brackets and quotes around a sentence, a missing full stop, an ellipsis, "!!!": the model reads the bare sentence with one mark,
-// and the translation gets the edges of the source back. It follows text/edges.py.
+// Edges of a sentence that lower quality: list marks, brackets and quotes around it, a missing full stop, "!!!". It follows
+// text/edges.py: the model reads the bare sentence with one mark, and the translation gets the edges of the source back.
 
-import { CASED_WORD } from "./casing.js";
-import { ENCLOSING, LAST_WITHOUT_JOINERS, MIN_WORDS, PATTERNS } from "./interface.js";
+import { markOf } from "./finishing.js";
+import { LAST_WITH_FULL_STOP, MAX_BESIDE_LABEL, MAX_LABEL, MIN_WORDS, PATTERNS, RULES } from "./interface.js";
+import { rowsOf } from "./rewriting.js";
 import { stripped } from "./sentences.js";
 import { isAlphanumeric, lastOf } from "./words.js";
 
-const APOSTROPHE = new RegExp(PATTERNS.APOSTROPHE, "gu");
-const FINAL_MARK = new RegExp(PATTERNS.FINAL_MARK, "u");
+const BEFORE_ROWS = rowsOf("before").map((row) => ({ ...row, pattern: new RegExp(row.match, "uy") }));
+const AFTER_ROWS = rowsOf("after").map((row) => ({ ...row, pattern: new RegExp(row.match, "u") }));
+const MARKS = new RegExp(rowsOf("ending")[0].match, "u");
+const [APOSTROPHE, CASED_WORD, NO_WORDS] = [PATTERNS.APOSTROPHE, RULES.cased_word, PATTERNS.NO_WORDS].map((source) => new RegExp(source, "gu"));
+const LABEL = new RegExp(`^${PATTERNS.LABEL}`, "u");
+const hasLetters = (text) => /\p{L}/u.test(text);
+
+/** Return a sentence without what is copied around it; empty if nothing remains to translate. */
+export function edgesOf(text, sentence, hasOrdinals) {
+  const inner = withoutCopiedEdges(text, sentence, hasOrdinals);
+  return inner[0] < inner[1] ? withoutEnclosing(text, inner) : inner;
+}
+
+/** Return a sentence without list marks before it and signs around it. `hasOrdinals`: "3." may belong to it. */
+export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
+  if (!hasLetters(text.slice(start, end).replace(NO_WORDS, ""))) return [start, start];
+  const isUnpaired = ({ when }, signs) => when !== "unpaired" || !hasPair(signs, text.slice(start, end));
+  const sentence = text.slice(0, end);
+  for (const row of /^\p{L}{2}/u.test(text.slice(start, start + 4)) ? [] : BEFORE_ROWS) {
+    row.pattern.lastIndex = start;
+    const match = row.when === "no ordinals" && hasOrdinals ? null : row.pattern.exec(sentence);
+    if (match && isUnpaired(row, match[0])) start += match[0].length;
+  }
+  for (const row of end - start > 1 && !isAlphanumeric(lastOf(sentence)) ? AFTER_ROWS : []) {
+    const match = row.pattern.exec(text.slice(start, end));
+    if (match && isUnpaired(row, match[0])) end -= match[0].length;
+  }
+  return stripped(text, [start, end]);
+}
+
+/** Whether some of the signs may be one of a pair of brackets or quotes in the sentence. */
+function hasPair(signs, sentence) {
+  return RULES.sign_pairs.some((pair) => [...pair].some((sign) => signs.includes(sign)) && [...pair].every((sign) => sentence.includes(sign)));
+}
 
 /** Return the span inside the brackets and quotes that enclose a sentence whole, or after a quote that it leaves open: see edges.py. */
 export function withoutEnclosing(text, [sentenceStart, sentenceEnd]) {
+  if (!(text[sentenceStart] in RULES.enclosing)) return [sentenceStart, sentenceEnd]; // most sentences
   const isOpen = text.slice(sentenceStart, sentenceEnd).lastIndexOf('"') === 0;
   const [first] = stripped(text, [sentenceStart + isOpen, sentenceEnd]);
   let [start, end] = [first, sentenceEnd - (text[sentenceEnd - 1] === ".")];
-  while (end - start > 2 && text[end - 1] === ENCLOSING[text[start]]) {
+  while (end - start > 2 && text[end - 1] === RULES.enclosing[text[start]]) {
     const inner = text.slice(start + 1, end - 1).replace(APOSTROPHE, "");
-    if (inner.includes(text[start]) || inner.includes(text[end - 1]) || !/\p{L}/u.test(inner)) break;
+    if (inner.includes(text[start]) || inner.includes(text[end - 1]) || !hasLetters(inner)) break;
     [start, end] = stripped(text, [start + 1, end - 1]);
   }
   return [start, start > first ? end : sentenceEnd];
 }
 
-/** Whether a sentence in Latin, Greek or Cyrillic letters ends with a letter or a digit, and is not a label. */
-export function lacksFullStop(sentence) {
+/** Return what the model reads at a sentence's end instead: { start, end, mark }; null if it reads the same. */
+export function endingOf(text, [start, end]) {
+  const sentence = text.slice(start, end);
   const last = lastOf(sentence);
-  return isAlphanumeric(last) && last <= LAST_WITHOUT_JOINERS && (sentence.match(CASED_WORD)?.length ?? 0) >= MIN_WORDS;
+  if (isAlphanumeric(last)) { // a shorter text without a full stop may be a label
+    return last > LAST_WITH_FULL_STOP || (sentence.match(CASED_WORD)?.length ?? 0) < MIN_WORDS ? null : { start: end, end, mark: "." };
+  }
+  const match = MARKS.exec(sentence);
+  return match && { start: start + match.index, end: start + match.index + match[0].length, mark: markOf(match[0]) };
 }
 
-/** Return the mark that a model reads instead of the marks at a sentence's end, or instead of none. */
-export const markOf = (ending) => [..."?!"].find((mark) => ending.includes(mark)) ?? ".";
-
-/** Return a translation with this ending instead of its final mark, if that is `markOf(ending)`, or after its last letter. */
-export function withEnding(translation, ending) {
-  const body = translation.trimEnd();
-  const match = FINAL_MARK.exec(body);
-  if (!match) return ending && isAlphanumeric(lastOf(body)) ? body + ending : translation;
-  return markOf(match[0]) === markOf(ending) ? body.slice(0, match.index) + ending + body.slice(match.index + 1) : translation;
+/** Return the span of a label: the only word of a line, as in a menu; a mark may follow it. Else null. */
+export function labelIn(text, [start, end]) {
+  const match = LABEL.exec(text.slice(start, Math.min(end, start + MAX_LABEL)));
+  if (!match || match[0].length < end - start) return null;
+  const prefix = text.slice(Math.max(start - MAX_BESIDE_LABEL, 0), start).split("\n").at(-1);
+  const [suffix] = text.slice(end, end + MAX_BESIDE_LABEL).split("\n", 1);
+  const isAlone = prefix.length + suffix.length < MAX_BESIDE_LABEL && !hasLetters(prefix.replace(NO_WORDS, "") + suffix);
+  return isAlone ? [start, start + match[1].length] : null;
 }

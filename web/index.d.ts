@@ -54,6 +54,8 @@ export interface Translation {
   score: number | null;
   /** The tokens of each sentence, end tokens included. */
   tokens: number[][];
+  /** What was changed in the text before the model read it. */
+  edits: Edit[];
   /** With `coverage` or `support`: what was left out, or made up. */
   coverage?: Coverage;
   /** With `alignment`: pairs of a word of the text and a word of the translation, as indices of what is between spaces. */
@@ -64,6 +66,15 @@ export interface Translation {
 export interface Span {
   start: number;
   end: number;
+}
+
+/** Characters of the text that the model read otherwise, by a row of the table of rules. */
+export interface Edit extends Span {
+  row: string;
+  /** What the model read instead; "" for nothing, null if no model read it. */
+  model: string | null;
+  /** What the translation copies; null if it has whatever the model wrote. */
+  back: string | null;
 }
 
 export interface Word extends Span {

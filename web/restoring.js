@@ -3,15 +3,14 @@
 // Legend: S source tokens, T tokens of the translation.
 
 import { MARK_MARGIN } from "./interface.js";
-import { itemsOf } from "./keeping.js";
-import { overlaps, partnersOf, UNKNOWN_KINDS } from "./masked.js";
+import { inOrder, isEmphasis, overlaps, partnersOf, writtenOf } from "./reading.js";
+import { itemsIn, kindOf } from "./rewriting.js";
 import { firstOf, folded, isAlphanumeric, isMark, lastOf, numbersAndWords, withSpace } from "./words.js";
 
-const WORD_CHARACTERS = /[\p{L}\p{N}_]+/gu;
-const isFree = ({ kind }) => ["numerals", "names", "signs"].includes(kind); // a translation may have others than its source
-const isEmojiOrSign = ({ kind }) => kind === "emoji" || kind === "signs";
+const MAX_WORD = 64; // characters of a word that has a sign
+const isFree = ({ kind }) => ["numbers", "numerals", "names"].includes(kind); // a translation may have others than its source
+const isEmojiOrSign = ({ edit }) => ["emoji", "signs"].includes(kindOf(edit));
 const isSpace = (text) => text !== "" && text.trim() === "";
-const sorted = (spans) => spans.sort((left, right) => left.start - right.start || left.end - right.end);
 export const sumOf = (values) => values.reduce((total, value) => total + value, 0);
 
 /** Return the sums of the first 0, 1, ... of some numbers. */
@@ -60,34 +59,27 @@ class Layout {
 
   /** Return the offset in the translation and the text of each tag, in order. */
   tags() {
-    const inWords = this.#tagsInWords();
-    const otherTags = this.source.tags.filter((tag) => !inWords.has(tag));
+    const ofWords = this.#signsOfWords();
+    const otherTags = this.source.tags.filter((tag) => !ofWords.has(tag));
     const betweenWords = this.#positionTags(otherTags, 0, this.words.length).map(([offset, tag]) => [offset, 1, tag]);
-    return [...betweenWords, ...inWords.values()].sort((left, right) => left[0] - right[0] || left[1] - right[1])
+    return [...betweenWords, ...Array.from(ofWords, ([tag, offset]) => [offset, 0, tag])].sort((left, right) => left[0] - right[0] || left[1] - right[1])
       .map(([offset, , tag]) => [offset, this.#spaced(tag, offset)]);
   }
 
-  /** Return tags in a word that the translation copies, such as H<sub>2</sub>O or Windows®: each with its offset, and its order there. */
-  #tagsInWords() {
-    const { starts, text } = this.source;
-    const [positions, unused] = [new Map(), [...this.words]];
-    for (const { 0: word, index: start } of text.matchAll(WORD_CHARACTERS)) {
-      const end = start + word.length;
-      const tags = this.source.tags.filter((tag) => start <= starts[tag] && starts[tag] <= end);
-      const paired = tags.filter((tag) => tags.includes(this.partners.get(tag)));
-      const isInside = paired.some((tag) => start < starts[tag] && starts[tag] < end);
-      const signs = tags.filter((tag) => starts[tag] === end && this.#isMarkOfWord(tag));
-      if (!isInside && !signs.length) continue;
+  /** Return the offset of signs at the end of a word that the translation copies, such as Windows®. */
+  #signsOfWords() {
+    const { starts, text, tags } = this.source;
+    const [offsets, unused] = [new Map(), [...this.words]];
+    for (const tag of tags.filter((index) => this.#isMarkOfWord(index))) {
+      const end = starts[tag];
+      const [word] = /[\p{L}\p{N}_]+$/u.exec(text.slice(Math.max(end - MAX_WORD, 0), end));
       const copies = unused.filter((span) => folded(this.text.slice(span.start, span.end)) === folded(word));
       if (!copies.length) continue;
-      const copy = copies[argmax(copies.map((span) => this.alignment.share(span, [start, end])))];
+      const copy = copies[argmax(copies.map((span) => this.alignment.share(span, [end - word.length, end])))];
       unused.splice(unused.indexOf(copy), 1);
-      for (const tag of [...(isInside ? paired : []), ...signs]) {
-        const offset = copy.start + starts[tag] - start;
-        positions.set(tag, [offset, offset === copy.end ? 0 : 2, tag]);
-      }
+      offsets.set(tag, copy.end);
     }
-    return positions;
+    return offsets;
   }
 
   /** Return the index of the word before which a tag at this offset of the source goes. */
@@ -150,11 +142,11 @@ class Layout {
       if (begin < stop) {
         positions.push([this.words[begin].start, tag], ...this.#positionTags(innerTags, begin, stop), [this.words[stop - 1].end, end]);
       } else {
-        const isEnd = this.#isSign(tag) || this.source.parts[tag].text.startsWith("</");
+        const isEnd = this.#isSign(tag) || writtenOf(this.source.parts[tag]).startsWith("</");
         const isAfter = begin === last || (begin > 0 && isEnd);
         const offset = isAfter ? this.words[begin - 1].end : this.words[begin].start;
         // marks of emphasis that are left without a word are dropped
-        const points = [...new Set([tag, ...innerTags, end])].filter((point) => this.source.parts[point].kind !== "emphasis");
+        const points = [...new Set([tag, ...innerTags, end])].filter((point) => !(isEmphasis(this.source.parts[point]) && this.partners.has(point)));
         positions.push(...points.map((point) => [offset, point]));
       }
     }
@@ -163,7 +155,7 @@ class Layout {
 
   /** Whether a tag belongs to the preceding word, as a footnote's sign does. */
   #isSign(tag) {
-    return this.#isMarkOfWord(tag) || (this.#touchesWord(tag) && this.source.parts[tag].text.endsWith("/>"));
+    return this.#isMarkOfWord(tag) || (this.#touchesWord(tag) && writtenOf(this.source.parts[tag]).endsWith("/>"));
   }
 
   /** Whether a tag is a sign or an emoji at the end of a word, as in "Windows®". */
@@ -190,15 +182,15 @@ class Layout {
 
   /** Return the text of a tag, with a space if the source has it alone between two spaces. */
   #spaced(tag, offset) {
-    const { text: item, kind } = this.source.parts[tag];
-    const [preceding, following] = [this.source.parts[tag - 1]?.text ?? "", this.source.parts[tag + 1]?.text ?? ""];
-    const isSign = isEmojiOrSign(this.source.parts[tag]);
+    const { parts } = this.source;
+    const [item, isSign] = [writtenOf(parts[tag]), isEmojiOrSign(parts[tag])];
+    const [preceding, following] = [parts[tag - 1], parts[tag + 1]].map((part) => (part ? writtenOf(part) : ""));
     const isGlued = isSign // as in "Windows®"
       ? isAlphanumeric(lastOf(tag ? preceding : item)) && isAlphanumeric(lastOf(this.text.slice(0, offset)))
       : this.partners.has(tag) || !isSpace(lastOf(preceding)) || !isSpace(firstOf(following));
     if (isGlued) return item;
     const startsWord = /^ [^\p{L}\p{N}][\p{L}\p{N}]/u.test(this.text.slice(offset - 1)) || this.words.some(({ start }, index) => start === offset && !(isSign && this.isMark[index]));
-    const space = kind === "signs" && isAlphanumeric(firstOf(following)) ? "" : " "; // as in "¡Hello"
+    const space = kindOf(parts[tag].edit) === "signs" && isAlphanumeric(firstOf(parts[tag + 1]?.text ?? "")) ? "" : " "; // as in "¡Hello"
     return startsWord ? item + space : ` ${item}`;
   }
 }
@@ -212,8 +204,8 @@ class Layout {
 export function restored(source, offsets, ids, decode, align) {
   const text = decode(ids);
   const { matches, foreignItems } = source.itemsIn(text);
-  const matchedItems = sorted([...matches.values()]);
-  const invented = foreignItems.filter((item) => !isFree(item) && !overlaps(item, matchedItems));
+  const matchedItems = inOrder([...matches.values()]);
+  const invented = foreignItems.filter((item) => !isFree(item) && item.kind !== "signs" && !overlaps(item, matchedItems));
   let tags = [];
   if (source.tags.length) {
     const words = wordsWithItems(text, [...matches.values(), ...foreignItems]).filter((word) => !invented.includes(word));
@@ -222,13 +214,16 @@ export function restored(source, offsets, ids, decode, align) {
   }
   const edits = [
     ...invented.map((span) => ({ ...span, text: "" })),
-    ...Array.from(matches, ([index, span]) => ({ ...span, text: source.parts[index].text })),
+    ...Array.from(matches, ([index, span]) => ({ ...span, text: writtenOf(source.parts[index]) })),
   ];
   const written = edited(text, tags, edits);
-  if (!source.keeps) return written;
-  const textsOf = (items) => items.filter((item) => !isFree(item)).map((item) => item.text).sort().join("\n");
-  const expected = source.parts.filter(({ kind }) => kind && !UNKNOWN_KINDS.includes(kind));
-  if (textsOf(itemsOf(written)) === textsOf(expected)) return written;
+  const kinds = source.form.kinds.filter((kind) => kind !== "signs"); // these are items only in some contexts
+  const [expected, actual] = [source.parts.map(writtenOf).join(""), written].map((part) => itemsIn(part, kinds));
+  const extra = new Map(); // how much more often each item is in the translation
+  for (const item of actual) extra.set(item.text, (extra.get(item.text) ?? 0) + 1);
+  for (const item of expected) extra.set(item.text, (extra.get(item.text) ?? 0) - 1);
+  const free = new Set(actual.filter(isFree).map((item) => item.text));
+  if (Array.from(extra).every(([item, count]) => count === 0 || (count > 0 && free.has(item)))) return written;
   // an item has merged with its neighbours into another item: set items apart
   return edited(text, tags, edits.map((edit) => ({ ...edit, text: edit.text && ` ${edit.text}${text[edit.end] === " " ? "" : " "}` })));
 }
@@ -250,8 +245,8 @@ function edited(text, tags, edits) {
 
 /** Return the spans of the words and marks of a translation; each item is one word. */
 function wordsWithItems(text, items) {
-  const sortedItems = sorted(items);
-  return sorted([...numbersAndWords(text).filter((word) => !overlaps(word, sortedItems)), ...items]);
+  const sortedItems = inOrder([...items]);
+  return inOrder([...numbersAndWords(text).filter((word) => !overlaps(word, sortedItems)), ...items]);
 }
 
 /** Return the offset at which each token of a translation ends in its text. */

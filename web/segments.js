@@ -1,58 +1,68 @@
 // Texts, the pieces they are translated in, and how translations are joined. It follows text/segments.py.
 
-import { inSentenceCase } from "./casing.js";
-import { lacksFullStop, markOf, withoutEnclosing } from "./edges.js";
-import { colonOfLabel, separatorWithQuotes } from "./typography.js";
-import { BLOCK_BREAK, LOWERCASE, MAX_WORD, PATTERNS } from "./interface.js";
-import { ITEMS, itemsOf, TAGS, withItems, withoutCopiedEdges } from "./keeping.js";
-import { labelIn } from "./labels.js";
-import { masked, withNumbers } from "./masked.js";
-import { EXTENDS, unknownTokens } from "./normal.js";
+import { edgesOf, endingOf, labelIn } from "./edges.js";
+import { colonOfLabel, separatorWithQuotes } from "./finishing.js";
+import { LOWERCASE, MAX_WORD, PATTERNS, RULES } from "./interface.js";
+import { partsIn, Reading } from "./reading.js";
+import { BREAK, isItem, LATE_NAMES, Rewriter } from "./rewriting.js";
 import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.js";
-import { firstOf, isAlphanumeric, isLower, isMark, isUpper, lastOf, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
+import { unknownTokens } from "./vocabulary.js";
+import { firstOf, isLower, isMark, isUpper, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
-const ONE_GROUP = new RegExp(PATTERNS.ONE_GROUP, "gu");
-const MARKS_AT_END = new RegExp(PATTERNS.MARKS_AT_END, "u");
 const LONG_WORD = new RegExp(PATTERNS.LONG_WORD, "gu");
-const BLOCK_BREAKS = new RegExp(`${BLOCK_BREAK}+`, "g");
+const BREAKS = new RegExp(`${BREAK}+`, "g");
 
-/** What goes through the model at once: a `Masked` source, as tokens. */
+/** What goes through the model at once: a `Reading`, as tokens. */
 class Piece {
   isGlued = false; // only kept items separate it from the piece before
-  ending = null; // what the user's sentence has instead of the final mark that the model reads; null if it reads the same
-  sourceCase = undefined; // of the user's line, if the model reads it in sentence case instead
+  mark = null; // the end of the sentence that the model reads otherwise, if it does: see `endingOf`
+  sourceCase = null; // of the user's line, if the model reads it in sentence case instead
   isLabel = false; // whether it is the only word of the user's line, as in a menu
   forms = []; // of a label: pieces that the model reads, too; the translation that most forms have wins
 
-  constructor(source, { ids, offsets }) {
-    Object.assign(this, { source, ids, offsets, text: source.text.replaceAll(BLOCK_BREAK, " ") });
-    [this.start, this.end] = source.span;
+  constructor(reading, { ids, offsets }, fields = {}) {
+    Object.assign(this, { reading, ids, offsets, text: reading.text.replaceAll(BREAK, " "), ...fields });
+    [this.start, this.end] = reading.span;
+  }
+
+  /** What the user's sentence has instead of the final mark that the model reads; null if it reads the same. */
+  get ending() {
+    if (!this.mark) return null;
+    const { form } = this.reading;
+    const { start, end, mark } = this.mark;
+    const ending = start < end ? form.source.slice(...form.userSpan([start, end])) : "";
+    return !ending || ending.includes(mark) || mark === "." ? ending : form.text.slice(start, end); // the user's marks may be full width
+  }
+
+  /** The user's text. */
+  get userText() {
+    return this.reading.form.source.slice(this.start, this.end);
   }
 
   /** Return the span of the user's text behind a span of `text`. */
   sourceSpan(span) {
-    return this.source.userSpan(span);
+    return this.reading.userSpan(span);
   }
 
   sourceText(span) {
-    return this.source.form.source.slice(...this.sourceSpan(span));
+    return this.reading.form.source.slice(...this.sourceSpan(span));
   }
 
   isCopied(span) {
-    return this.source.isCopied(span);
+    return this.reading.isCopied(span);
   }
 
   isAdded(span) {
-    return this.source.isAdded(span);
+    return this.reading.isAdded(span);
   }
 }
 
 /** Turns texts into documents: cuts them, tokenises each piece once. */
 export class Segmenter {
-  /** `limit`: the most tokens of a source; `textless`: tokens without text. */
-  constructor(vocabulary, rules, limit, textless, numbers) {
-    Object.assign(this, { vocabulary, rules, limit, textless, numbers });
+  /** `limit`: the most tokens of a source; `textless`: tokens without text; `groupings`: the signs in numbers of both languages. */
+  constructor(vocabulary, rules, limit, textless, groupings = ["", ""]) {
+    Object.assign(this, { vocabulary, rules, limit, textless, groupings });
   }
 
   /**
@@ -70,23 +80,25 @@ export class Segmenter {
       foreign.push([start, start + word.length]);
       return "\n".repeat(word.length);
     });
-    const cased = copies ? inSentenceCase(this.#withSigns(shortened), this.vocabulary, this.rules) : { text: shortened, lines: [] };
-    const items = normalises ? itemsOf(cased.text, isForced ? TAGS : ITEMS) : [];
-    const source = masked(cased.text, normalises ? this.vocabulary : null, items);
-    const parsed = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
-    const [cuts, lineStarts] = [gluedCuts(source), cased.lines.map(({ start }) => start)];
-    for (const sentence of cutAt(cuts, this.#sentences(source, splits, isForced))) {
-      const inner = copies ? withoutEnclosing(source.text, withoutCopiedEdges(source.text, sentence, this.rules.has_ordinals)) : sentence;
-      const label = copies ? labelIn(source.text, inner) : null;
+    const kinds = copies ? RULES.kinds.copied : isForced ? ["tags"] : [];
+    const form = new Rewriter(this.vocabulary, this.rules, this.groupings, { kinds, copies, normalises }).read(shortened);
+    const parsed = { text, form, copies: copies || foreign.length > 0, foreign, pieces: [] };
+    const cuts = copies ? gluedCuts(form) : new Set();
+    for (const sentence of cutAt(cuts, this.#sentences(form, splits, isForced))) {
+      const inner = copies ? edgesOf(form.text, sentence, this.rules.has_ordinals) : sentence;
+      const label = copies ? labelIn(form.text, inner) : null;
       const span = label ?? inner;
-      if (span[0] === span[1]) continue;
-      for (const part of this.#fitting(source.text, span).slice(0, isForced ? 1 : undefined)) {
+      if (span[0] === span[1]) {
+        const unknown = form.copiesIn(sentence).map(({ edit }) => edit).filter(({ row }) => LATE_NAMES.includes(row));
+        if (unknown.some(({ row }) => row === "unknown word")) foreign.push([unknown[0].start, unknown.at(-1).end]);
+        continue;
+      }
+      for (const part of this.#fitting(form, span).slice(0, isForced ? 1 : undefined)) {
         const mayLackStop = copies && part[1] === span[1] && !cuts.has(sentence[1]);
-        const { piece, hasText, hasUnknown } = this.#piece(text, source.part(part), normalises, copies, mayLackStop);
-        piece.isGlued = cuts.has(part[0]);
-        const line = cased.lines[lastUpTo(lineStarts, piece.start)];
-        piece.sourceCase = piece.start < line?.end ? line.case : undefined;
-        piece.isLabel = label !== null && !piece.source.items.length;
+        const { piece, hasText, hasUnknown } = this.#piece(form, part, { normalises, copies, mayLackStop });
+        piece.isGlued = cuts.has(piece.reading.parts[0].start);
+        piece.sourceCase = form.caseAt(piece.start);
+        piece.isLabel = label !== null && !piece.reading.items.length;
         if (piece.isLabel) piece.forms = this.#labelForms(piece);
         if (hasText) parsed.pieces.push(piece);
         else if (hasUnknown) foreign.push([piece.start, piece.end]);
@@ -95,45 +107,39 @@ export class Segmenter {
     return parsed;
   }
 
-  /** Return a text with the signs in its numbers that the model reads. */
-  #withSigns(text) {
-    return withTargetSigns(withGrouping(text, this.rules.grouping, this.vocabulary), this.numbers, this.vocabulary);
-  }
-
-  #encoded(source) {
-    return new Piece(source, this.#encode(source.text));
+  #encoded(reading, fields = {}) {
+    return new Piece(reading, this.#encode(reading.text), fields);
   }
 
   /** Tokenise a text; tags that end a sentence are read as spaces. */
   #encode(text) {
-    if (!text.includes(BLOCK_BREAK)) return this.vocabulary.tokenizer.encode(text);
-    const spaced = text.replaceAll(BLOCK_BREAK, " ");
+    if (!text.includes(BREAK)) return this.vocabulary.tokenizer.encode(text);
+    const spaced = text.replaceAll(BREAK, " ");
     const start = spaced.length - spaced.trimStart().length;
     const { ids, offsets } = this.vocabulary.tokenizer.encode(spaced.trim());
     return { ids, offsets: offsets.map((span) => span && span.map((offset) => offset + start)) };
   }
 
-  #sentences({ text, shadow, keeps }, splits, joinsBlocks) {
-    if (splits) return splitSentences(shadow, this.rules);
-    const blocks = keeps && !joinsBlocks ? spansBetween(BLOCK_BREAKS, text) : [[0, text.length]];
-    return blocks.map((block) => stripped(text.replaceAll(BLOCK_BREAK, " "), block)).filter(([start, end]) => start < end);
+  #sentences(form, splits, joinsBlocks) {
+    if (splits) return splitSentences(form.text, this.rules);
+    const blocks = form.kinds.length && !joinsBlocks ? spansBetween(BREAKS, form.text) : [[0, form.text.length]];
+    return blocks.map((block) => stripped(form.text.replaceAll(BREAK, " "), block)).filter(([start, end]) => start < end);
   }
 
-  #fitting(text, span) {
-    const fits = (part) => this.#encode(part).ids.length <= this.limit;
-    return fits(text.slice(...span)) ? [span] : splitToFit(text, span, fits);
+  #fitting(form, span) {
+    const fits = (part) => this.#encode(new Reading(form, partsIn(form, part)).text).ids.length <= this.limit;
+    return fits(span) ? [span] : splitToFit(form.text, span, fits);
   }
 
-  /** Return a part of a text as a piece, whether it has text for the model, and anything that the vocabulary lacks. */
-  #piece(text, source, normalises, copies, mayLackStop) {
-    const plain = this.#encoded(source);
-    const hasUnknownWord = this.#hasUnknown(plain) && !(normalises && isMark(source.text));
-    const complete = mayLackStop ? this.#withFinalMark(text, plain) : plain;
+  /** Return a part of a form as a piece, whether it has text for the model, and anything that the vocabulary lacks. */
+  #piece(form, span, { normalises, copies, mayLackStop }) {
+    const plain = this.#encoded(new Reading(form, partsIn(form, span)));
+    const complete = mayLackStop ? this.#withFinalMark(form, span, plain) : plain;
     const unknown = unknownTokens(this.vocabulary, complete.text, complete);
     const hasUnknown = unknown.size > 0;
-    const piece = this.#withNumbersForPlaceholders(hasUnknown && copies ? this.#withoutUnknown(complete, unknown) : complete);
-    piece.ending = complete.ending;
-    const hasText = piece.source.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.textless.has(token)));
+    const piece = copies && hasUnknown ? this.#withoutUnknownWords(complete, unknown) : complete;
+    const hasUnknownWord = this.#hasUnknown(piece) && !(normalises && isMark(piece.text));
+    const hasText = piece.reading.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.textless.has(token)));
     return { piece, hasText, hasUnknown };
   }
 
@@ -142,124 +148,83 @@ export class Segmenter {
   }
 
   /** Return a sentence with one final mark if the user's lacks it, or has several, such as "..." or "?!". */
-  #withFinalMark(text, piece) {
-    const { source } = piece;
-    const end = piece.text.length;
-    const match = MARKS_AT_END.exec(piece.text);
-    let [span, ending] = [[end, end], ""];
-    if (!lacksFullStop(source.withoutItems)) {
-      if (!match || source.parts.at(-1).kind || match.index < source.starts.at(-2)) return piece;
-      span = [match.index, match.index + match[0].length];
-      ending = text.slice(...source.userSpan(span));
-      if (markOf(match[0]) !== markOf(ending)) [ending] = match; // the user's marks are full width, or ligatures
-    }
-    const changed = this.#encoded(source.withEnding(span, markOf(ending)));
+  #withFinalMark(form, span, piece) {
+    const sentence = [piece.reading.parts[0].start, span[1]];
+    const mark = endingOf(form.text, sentence);
+    if (!mark) return piece;
+    const changed = this.#encoded(new Reading(form, partsIn(form, sentence, mark)), { mark });
     // a vocabulary may lack the mark
-    if (changed.ids.length > this.limit || (this.#hasUnknown(changed) && !this.#hasUnknown(piece))) return piece;
-    return Object.assign(changed, { ending });
+    return changed.ids.length > this.limit || (this.#hasUnknown(changed) && !this.#hasUnknown(piece)) ? piece : changed;
+  }
+
+  /** Protect words that are unknown though the vocabulary has their characters, as one of whole words may be. */
+  #withoutUnknownWords(piece, unknown) {
+    const spans = wordsOf(piece.text, piece.offsets).filter(({ span, tokens }) => (
+      tokens.some((token) => unknown.has(token)) && !isMark(piece.text.slice(...span)) && !piece.isCopied(span))).map(({ span }) => span);
+    const changed = spans.length ? this.#encoded(piece.reading.withUnknownWords(spans), { mark: piece.mark }) : piece;
+    return changed.ids.length <= this.limit ? changed : piece;
   }
 
   /** Return other forms of a label that the vocabulary has: with a colon, and in lowercase with a colon. */
-  #labelForms({ text, source, isGlued, sourceCase }) {
-    const withColon = source.withColon();
+  #labelForms({ text, reading, isGlued, sourceCase }) {
+    const withColon = reading.withColon();
     const isCapitalised = isUpper(firstOf(text)) && text.toLowerCase().endsWith(text.slice(firstOf(text).length));
-    const forms = [withColon, ...(isCapitalised ? [withColon.lowercased()] : [])].map((form) => this.#encoded(form));
-    return forms.filter((form) => form.ids.length <= this.limit && !this.#hasUnknown(form))
-      .map((form) => Object.assign(form, { isGlued, sourceCase, isLabel: true }));
-  }
-
-  /** Protect words and signs with unknown tokens, which no model can translate, if the result fits. */
-  #withoutUnknown(piece, unknown) {
-    const { text, source } = piece;
-    const spans = [];
-    let last = null; // the last protected word
-    for (const { span: [start, end], tokens } of wordsOf(text, piece.offsets)) {
-      if (!tokens.some((token) => unknown.has(token)) || source.isCopied([start, end])) continue;
-      const word = text.slice(start, end);
-      const combines = EXTENDS.test(word);
-      if (last && start === last.end && combines) last.end = end;
-      else if (isMark(word)) {
-        if (!combines && !this.vocabulary.covers(word)) spans.push({ start, end, kind: "signs" });
-      } else if (last && isMark(text.slice(last.end, start))) { // only marks are between them
-        while (spans.at(-1).start > last.start) spans.pop();
-        last.end = end;
-      } else spans.push(last = { start, end, kind: "unknown" });
-    }
-    const changed = spans.length ? source.withUnknown(withNumbers(text, spans)) : source;
-    const protectedPiece = this.#encoded(changed);
-    return protectedPiece.ids.length <= this.limit ? protectedPiece : piece;
-  }
-
-  /** Return a sentence with numbers instead of placeholders of numbers, if the result fits. */
-  #withNumbersForPlaceholders(piece) {
-    const source = piece.source.withNumbersForPlaceholders();
-    const changed = source === piece.source ? piece : this.#encoded(source);
-    return changed.ids.length <= this.limit ? changed : piece;
+    const forms = [withColon, ...(isCapitalised ? [withColon.lowercased()] : [])];
+    return forms.map((form) => this.#encoded(form, { isGlued, sourceCase, isLabel: true }))
+      .filter((form) => form.ids.length <= this.limit && !this.#hasUnknown(form));
   }
 
   /** Return what to translate instead of a piece whose translation lost items: it with other stand-ins, or its parts between items. */
   retries(piece, translation) {
-    const lost = piece.source.lost(translation);
+    const { reading, isGlued, mark, sourceCase } = piece;
+    const lost = reading.lost(translation);
     if (!lost.length) return [];
-    const source = piece.source.withStandIns(lost);
-    const retry = source && this.#encoded(source);
-    const { isGlued, ending, sourceCase } = piece;
-    if (retry?.ids.length <= this.limit) return [Object.assign(retry, { isGlued, ending, sourceCase })];
-    return piece.source.aroundItems().map((part, index) => {
-      const piecePart = this.#encoded(part);
-      return Object.assign(piecePart, {
-        isGlued: index === 0 && isGlued && piecePart.start === piece.start,
-        ending: piecePart.text.endsWith(markOf(ending ?? "")) && piecePart.end === piece.end ? ending : null,
-        sourceCase: sourceCase ?? (isLower(firstOf(piecePart.text)) ? LOWERCASE : undefined), // a model begins it with a capital
-      });
-    });
+    const changed = reading.withStandIns(lost);
+    const retry = changed && this.#encoded(changed, { isGlued, mark, sourceCase });
+    if (retry?.ids.length <= this.limit) return [retry];
+    return reading.aroundItems(mark).map(({ reading: part, hasEnding }, index) => this.#encoded(part, {
+      isGlued: index === 0 && isGlued && part.span[0] === piece.start,
+      mark: hasEnding ? mark : null,
+      sourceCase: sourceCase ?? (isLower(firstOf(part.text)) ? LOWERCASE : null), // a model begins it with a capital
+    }));
   }
 }
 
-/** Return a text with another grouping sign in numbers of one group, unless the vocabulary lacks a sign beside: see numerals.py. */
-export function withGrouping(text, sign, vocabulary) {
-  if (!sign) return text;
-  return withItems(text, (part) => part.replace(ONE_GROUP, (match, group, start) => {
-    return readsNeighbours(part, start, start + match.length + 3, vocabulary) ? group + sign : match;
-  }));
-}
-
-/** Whether the vocabulary has the two characters on each side of a number, which are up to four units of UTF-16. */
-function readsNeighbours(text, start, end, vocabulary) {
-  const [left, right] = [text.slice(Math.max(start - 4, 0), start), text.slice(end, end + 4)].map((side) => Array.from(side));
-  return [...left.slice(-2), ...right.slice(0, 2)].every((character) => vocabulary.reads(character));
-}
-
-/** Return a text with the signs of the target language in numbers that are kept. `forms`: of numbers, or none; see numerals.py. */
-export function withTargetSigns(text, forms, vocabulary) {
-  return converted(text, forms, (number, part, start) => (
-    /\D.*\D/s.test(number) || !readsNeighbours(part, start, start + number.length, vocabulary)));
-}
-
-/** Return a translation with the target language's sign in numbers of one group that it copies from its source. */
-export function withCopiedNumbers(translation, source, forms) {
-  return converted(translation, forms, (number) => number.replace(/\d/g, "") === forms.signs[0] && source.includes(number));
-}
-
-/** Return a text with the signs of the target language in some of its numbers outside other items. */
-function converted(text, forms, isConverted) {
-  if (!forms) return text;
-  const { pattern, signs: [, point], target_signs: targetSigns } = forms;
-  const change = (part) => part.replace(new RegExp(pattern, "gu"), (number, start) => {
-    if (!isConverted(number, part, start)) return number;
-    const signs = number.replace(/\d/g, "");
-    const last = signs.at(-1);
-    const hasDecimals = ".,".includes(last) && (last === point || last !== signs[0]);
-    let left = signs.length;
-    return number.replace(/\D/g, () => targetSigns[+(!--left && hasDecimals)]);
+/**
+ * Return what was changed in a text before a model read it, in order: { row, start, end, model, back }.
+ *
+ * An item has what the model read for it: itself, or a stand-in; null if no model read it. Text before, between and after
+ * sentences that is copied has the row "edge", and a line in another case the row of its case.
+ */
+export function editsOf({ text, form, pieces, copies }) {
+  const [edits, standIns] = [[], new Map()];
+  for (const { reading, mark, ending } of pieces) {
+    reading.parts.forEach(({ edit }, index) => {
+      if (!edit || !isItem(edit)) return;
+      standIns.set(edit.start, reading.texts[index]);
+      if (!form.edits.includes(edit)) edits.push({ ...edit, model: reading.texts[index] });
+    });
+    if (!mark) continue;
+    const [start, end] = form.userSpan([mark.start, mark.end]);
+    edits.push({ row: "marks", start, end, model: mark.mark, back: ending });
+  }
+  edits.push(...form.edits.map((edit) => (isItem(edit) ? { ...edit, model: standIns.get(edit.start) ?? null } : edit)));
+  edits.push(...form.lines.map(({ start, end, case: row }) => (
+    { row, start, end, model: form.text.slice(form.offsetOf(start), form.offsetOf(end)), back: null })));
+  [0, ...pieces.map(({ end }) => end)].forEach((start, index) => {
+    const end = pieces[index]?.start ?? text.length;
+    const written = text.slice(start, end);
+    const isEdge = pieces.length && copies && written.trim() && !form.edits.some((edit) => start <= edit.start && edit.start < end);
+    if (isEdge) edits.push({ row: "edge", start, end, model: "", back: written });
   });
-  return withItems(text, change, (item) => (/^\d[^{]*$/.test(item) ? change(item) : item));
+  return edits.sort((left, right) => left.start - right.start || left.end - right.end);
 }
 
 /** Return the offsets between a placeholder and a letter: a sentence ends or begins there, as in "{0}Welcome". */
-function gluedCuts({ text, parts, starts, items }) {
-  return new Set(items.filter((index) => parts[index].kind === "placeholders").flatMap((index) => {
-    const [start, end] = [starts[index], starts[index + 1]];
+function gluedCuts({ text, edits, offsets }) {
+  return new Set(edits.flatMap((edit, index) => {
+    if (!isItem(edit) || edit.row !== "placeholder") return [];
+    const [start, end] = [offsets[index], offsets[index] + 1];
     return [
       ...(/\p{L}$/u.test(text.slice(Math.max(start - 2, 0), start)) ? [start] : []),
       ...(/^\p{L}/u.test(text.slice(end, end + 2)) ? [end] : []),
@@ -270,7 +235,7 @@ function gluedCuts({ text, parts, starts, items }) {
 /**
  * Join the translations of the pieces with the text between these, mostly a space; return where each translation starts.
  *
- * `copies`: copy also the text before and after all of them. `quotes`, `colon`: see typography.js.
+ * `copies`: copy also the text before and after all of them. `quotes`, `colon`: see finishing.js.
  */
 export function joinTranslations({ text, pieces, copies }, translations, { quotes, colon } = {}) {
   let [joined, lastEnd] = ["", 0];

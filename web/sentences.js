@@ -127,7 +127,7 @@ export function splitToFit(text, span, fits) {
   const pending = [stripped(text, span)];
   while (pending.length) {
     const [start, end] = pending.pop();
-    if (end - start <= 1 || fits(text.slice(start, end))) {
+    if (end - start <= 1 || fits([start, end])) {
       pieces.push([start, end]);
       continue;
     }

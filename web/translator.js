@@ -1,21 +1,17 @@
 // `Translator`: from texts to translations, and to what these leave out.
 
 import { linksOf, numberedLinks } from "./alignment.js";
-import { capitalised, restoredCase } from "./casing.js";
 import { checksOf, countCertainFaults, hasInventedMark } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
-import { withEnding } from "./edges.js";
 import { Engine, readBytes } from "./engine.js";
-import { withEntities } from "./entities.js";
-import { typographicQuotesOf, withEscapedQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
+import { finished, mostFrequent } from "./finishing.js";
 import { MAX_RETRIES, OPTIONS, RETRY_BEAMS } from "./interface.js";
-import { asLabel, mostFrequent } from "./labels.js";
-import { withoutTags } from "./masked.js";
 import { ModelFile } from "./model_file.js";
-import { Vocabulary, withSourceCharacters } from "./normal.js";
 import { restored, sums } from "./restoring.js";
-import { joinTranslations, Segmenter, withCopiedNumbers } from "./segments.js";
+import { knownForm, withoutTags } from "./rewriting.js";
+import { editsOf, joinTranslations, Segmenter } from "./segments.js";
 import { Tokenizer } from "./tokenizer.js";
+import { Vocabulary } from "./vocabulary.js";
 
 const BATCH_SIZE = 16;
 // the options of `translate`, with those of the search
@@ -52,7 +48,7 @@ export class Translator {
     const vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
     this.targetVocabulary = new Vocabulary(this.tokenizer.forTarget, tokenizer.unknown, tokenizer.special);
     const textless = new Set([...tokenizer.special, tokenizer.unknown]);
-    this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, textless, numbers);
+    this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, textless, [sentences.grouping, numbers?.target_signs[0] ?? ""]);
     const lists = ["optional_words", "function_words"].map((name) => [name, new Set(coverage?.[name])]);
     this.calibration = coverage && { ...coverage, ...Object.fromEntries(lists) };
     this.shortlist = search.shortlist_multiple === null ? null : shortlistOf(file, search.shortlist_multiple);
@@ -102,7 +98,7 @@ export class Translator {
       .filter((token) => hasInventedMark(piece.text, this.tokenizer.decode([token])));
     let forbidden = new Map(); // tokens, ascending, by piece
     for (const piece of pieces) {
-      const hasLostItems = piece.source.lost(this.#output(piece)).length > 0; // which start other retries
+      const hasLostItems = piece.reading.lost(this.#output(piece)).length > 0; // which start other retries
       if (this.#countFaults(piece) && !hasLostItems) forbidden.set(piece, ascending(inventedTokens(piece, [piece.hypothesis])));
     }
     for (let retry = 0; retry < MAX_RETRIES && forbidden.size; retry++) {
@@ -123,7 +119,7 @@ export class Translator {
   /** Return how many certain faults a hypothesis of a piece has: see translate/rounds.py. */
   #countFaults(piece, { ids } = piece.hypothesis) {
     const text = this.tokenizer.decode(ids);
-    return piece.source.lost(text).length + countCertainFaults(piece.text, text, this.checkWords);
+    return piece.reading.lost(text).length + countCertainFaults(piece.text, text, this.checkWords);
   }
 
   /** Return the form of a label whose translation is the most frequent one among its forms. */
@@ -162,7 +158,7 @@ export class Translator {
     const [piece] = this.segmenter.document(text, { isForced: true }).pieces;
     if (!piece) return undefined;
     const limit = this.defaults.longest_target ?? Infinity;
-    const target = this.tokenizer.encodeTarget(this.targetVocabulary.knownForm(withoutTags(translation)));
+    const target = this.tokenizer.encodeTarget(knownForm(withoutTags(translation), this.targetVocabulary));
     const ids = target.length > limit ? [...target.slice(0, limit - 1), target.at(-1)] : target;
     const [{ logProbs, attention }] = this.engine.force([piece.ids], [ids], this.calibration.head);
     const isEmpty = ids[0] === this.engine.tokens.end;
@@ -229,6 +225,7 @@ export class Translator {
       text: joined.text,
       score: logProbs.length ? logProbs.reduce((sum, logProb) => sum + logProb) / logProbs.length : null,
       tokens: pieces.map(({ hypothesis }) => hypothesis.ids),
+      edits: editsOf(parsed),
       // earlier model files do not say whether they mark single words
       ...(coverage && { coverage: this.#coverage(parsed, joined, outputs, translations, support, this.calibration.marks_single_words ?? true) }),
       ...(alignment && { alignment: this.#alignment(parsed, joined, translations) }),
@@ -242,20 +239,12 @@ export class Translator {
     return numberedLinks(parsed, joined, links);
   }
 
-  /** Return the translation of a piece with the items, ending, quotes, case and entities of its source, and the language's spaces. */
+  /** Return the translation of a piece with what it keeps of its source. */
   #restored(piece, copies) {
-    const { quotes, spaces, dotless_i: dotlessI } = this.typography;
-    const { source, ids, offsets, hypothesis, ending, sourceCase, isLabel } = piece;
+    const { reading, ids, offsets, hypothesis } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
-    const bare = restored(source, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis));
-    if (!copies) return bare;
-    const numbered = withCopiedNumbers(bare, source.text, this.segmenter.numbers);
-    const text = isLabel ? asLabel(numbered, source.userText, dotlessI) : withCapital(piece, numbered, dotlessI);
-    const ended = ending === null ? text : withEnding(text, ending);
-    const quoted = withQuotes(ended, typographicQuotesOf(source), quotes);
-    const spaced = spaces ? withFrenchSpaces(quoted, spaces) : quoted;
-    const cased = restoredCase(spaced, sourceCase, this.segmenter.vocabulary, dotlessI);
-    return [withEscapedQuotes, withSourceCharacters, withEntities].reduce((written, change) => change(written, source.userText), cased);
+    const text = reading.form.kinds.length || reading.items.length ? restored(reading, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis)) : decode(hypothesis.ids);
+    return copies ? finished(text, piece, { ...this.segmenter, typography: this.typography }) : text;
   }
 
   /** Return how strongly each token of a translation aligns with each token of its source [T][S]: see aligning.py. */
@@ -292,14 +281,6 @@ export class Translator {
     const offsets = this.tokenizer.offsetsIn(translation, ids);
     return supportPiece({ translation, offsets, logProbs, reversed: this.reverse.#forced(translation, text.trim()) }, this.calibration);
   }
-}
-
-/** Return a translation with the capital of a first word that only the normal form has in lowercase. */
-function withCapital(piece, translation, dotlessI) {
-  const letter = /\p{L}/u.exec(piece.text);
-  if (!letter || !/\p{Ll}/u.test(letter[0])) return translation;
-  const [source] = piece.sourceText([letter.index, letter.index + letter[0].length]);
-  return /\p{Lu}/u.test(source) ? capitalised(translation, dotlessI) : translation;
 }
 
 /** Refuse options that do not exist, and values that the table of options does not accept. */

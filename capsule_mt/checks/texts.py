@@ -4,7 +4,6 @@ from functools import cached_property
 
 from capsule_mt.checks.results import CheckKind
 from capsule_mt.checks.word_lists import words_in
-from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.entities import without_entities
 from capsule_mt.text.keeping import Item, bare, parts_of
 from capsule_mt.text.sentences import language_code
@@ -36,8 +35,6 @@ class CheckedText:
 
 
 def _items_and_prose(text: str) -> tuple[list[Item], str]:
-    if not may_have_non_words(text):
-        return [], text
     items, prose = list[Item](), list[str]()
     for part in parts_of(text, KEPT_KINDS):
         if isinstance(part, Item):

@@ -70,7 +70,7 @@ from capsule_mt.formats.registry import INDEX
 from capsule_mt.formats.units import Parsed, Translated, facts_of, has_other_placeholders
 from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_unit
 from capsule_mt.options.table import offered
-from capsule_mt.text.keeping import KEEP_KINDS
+from capsule_mt.text.rules import KEEP_KINDS
 from capsule_mt.translate.options import THREADS_ADVICE, TranslationOptions
 
 if TYPE_CHECKING:
@@ -148,6 +148,11 @@ def add_file_options(files: "argparse._ArgumentGroup") -> None:
 
 def add_text_options(text: "argparse._ArgumentGroup") -> None:
     add_languages(text)
+    text.add_argument(
+        "--explain",
+        action="store_true",
+        help="print to stderr what was changed in each line before the model read it, by which rule of docs/rules.md",
+    )
     text.add_argument("--no-split", action="store_true", help="translate each line as one sentence")
     text.add_argument(
         "--no-copy", action="store_true", help="also translate what is not a sentence: emoji, URLs, numbers, code"
@@ -318,6 +323,14 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
             record["alignment"] = translation.alignment
         records.append(record | facts_of(translation))
     return records
+
+
+def explain(line: str, translation: Any) -> None:
+    """Print what was changed in a line, the rule, what the model read instead, and what the translation copies."""
+    for edit in translation.edits:
+        read = "it was not read" if edit.model in (None, "") else f"the model read {edit.model!r}"
+        copied = "" if edit.back is None else f"; the translation has {edit.back!r}"
+        print(f"{edit.row}: {line[edit.start : edit.end]!r}: {read}{copied}", file=sys.stderr)
 
 
 def foreign_language_detector(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
@@ -510,7 +523,10 @@ def line_translator(
     translator.plan(TranslationOptions(src_lang=options.src_lang, tgt_lang=options.tgt_lang))
 
     def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
-        records = [records_of(translations) for translations in translator.translate(lines, options)]
+        results = translator.translate(lines, options)
+        records = [records_of(translations) for translations in results]
+        for line, translations in zip(lines, results if arguments.explain else (), strict=False):
+            explain(line, translations[0])
         if other_language is not None:
             note_foreign(lines, records, other_language)
         if arguments.format != LINES:

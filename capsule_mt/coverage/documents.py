@@ -9,8 +9,8 @@ from capsule_mt.checks.rules import checks_of
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
-from capsule_mt.text.normal import folded
 from capsule_mt.text.segments import Document
+from capsule_mt.text.vocabulary import folded
 from capsule_mt.text.words import WORDS, is_mark
 
 

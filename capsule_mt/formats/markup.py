@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from capsule_mt.text.copying import lacks_words
+from capsule_mt.text.keeping import lacks_words
 
 # the markup that a tag stands for: a text, or a function that returns it when a translation is filled
 Raw = str | Callable[[], str]

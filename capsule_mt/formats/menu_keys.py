@@ -2,7 +2,7 @@
 
 import re
 
-from capsule_mt.text.copying import PLACEHOLDER, TAG, URL
+from capsule_mt.text.rules import PLACEHOLDER, TAG, URL
 
 # "_File" in GTK, "&File", "E&xit" and "Match #&1" in Qt: the mark of a menu entry's key; not "R&D", "&amp;", "2>&1" or
 # "a=1&b=2"; "C_onnect", but not "user_id"

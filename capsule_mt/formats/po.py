@@ -12,7 +12,7 @@ from capsule_mt.formats.format import Format
 from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, numbers_of_forms, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit, note_of_branches
-from capsule_mt.text.copying import lacks_words
+from capsule_mt.text.keeping import lacks_words
 from capsule_mt.text.languages import is_other_language
 
 FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.text.copying import PRINTF_FORMAT
 from capsule_mt.text.keeping import placeholders_of
+from capsule_mt.text.rules import PRINTF_FORMAT
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 
 # "%s" takes the next argument of the formatting call, so their order must be kept; "%1$s" and "%(name)s" may move

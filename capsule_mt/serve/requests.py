@@ -127,7 +127,7 @@ class TranslationFields(TextRequest):
     """The fields of POST /translate that are not search options."""
 
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = Field(
-        "text", description="`html` keeps the markup, and refuses `coverage` and `alignment`"
+        "text", description="`html` keeps the markup, and refuses `coverage`, `alignment` and `edits`"
     )
     alternatives: int = Field(
         0,
@@ -136,6 +136,10 @@ class TranslationFields(TextRequest):
     )
     coverage: bool = Field(False, description="add `coverage` of each text: what may be left out, and what rules find")
     alignment: AlignmentField = False
+    edits: bool = Field(
+        False,
+        description="add `edits` of each text: what rules changed in it before the model read it, by their names",
+    )
     marks: MarksField = None
 
     @property

@@ -97,6 +97,8 @@ async def _translated(answers: Answers, request: Request) -> JSONResponse:
         ]
     if fields.alignment:
         answer["alignment"] = [alternatives[0].alignment for alternatives in results]
+    if fields.edits:
+        answer["edits"] = [[edit._asdict() for edit in alternatives[0].edits] for alternatives in results]
     if fields.marks is not None:
         answer["marks"] = [answers.state_of_marks(pair) for pair in pairs]
     return JSONResponse(fields.in_shape_of_q(answer))
@@ -233,7 +235,7 @@ def _check_options(fields: TranslationFields, max_beams: int) -> None:
             raise HTTPException(400, f"`{name}`: at most {limit} are accepted, got {getattr(fields, name)}")
     if fields.marks is not None and not fields.coverage:
         raise HTTPException(400, "`marks` chooses among what `coverage` marks: set `coverage` to true")
-    for name in ("coverage", "alignment"):
+    for name in ("coverage", "alignment", "edits"):
         if fields.format == "html" and getattr(fields, name):
             raise HTTPException(400, f"`{name}` is for texts, not for `format` html")
 

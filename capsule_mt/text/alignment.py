@@ -4,10 +4,10 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from capsule_mt.text.keeping import Masked, is_item
-from capsule_mt.text.normal import folded
+from capsule_mt.text.reading import Reading
 from capsule_mt.text.segments import Document
 from capsule_mt.text.sentences import Span
+from capsule_mt.text.vocabulary import folded
 from capsule_mt.text.words import WORDS, SourceWord, is_mark, target_words
 
 # The best of 20 pairs of values, by the links of a word aligner on 400 sentences of Tatoeba
@@ -49,7 +49,7 @@ def links_of(
     return links
 
 
-def restored_links(source: Masked, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
+def restored_links(source: Reading, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
     """Move links of a decoded translation to its restored text, and link each kept item to its copy."""
     decoded_words, words = list(WORDS.finditer(folded(decoded))), list(WORDS.finditer(folded(text)))
     matcher = difflib.SequenceMatcher(
@@ -61,10 +61,10 @@ def restored_links(source: Masked, links: Iterable[Link], decoded: str, text: st
         for n in range(block.size)
     }
     moved_links = [Link(link.source, moved[link.target]) for link in links if link.target in moved]
-    for part, span in source.parts:
-        start = text.find(part) if is_item(part) else -1
-        if start >= 0:
-            moved_links.append(Link(source.source_span(span), Span(start, start + len(part))))
+    for part in source.parts:
+        start = text.find(part.written) if part.is_item else -1
+        if part.edit is not None and start >= 0:
+            moved_links.append(Link(Span(part.edit.start, part.edit.end), Span(start, start + len(part.written))))
     return moved_links
 
 

@@ -1,12 +1,12 @@
 """Detect the language of a text by py3langid, of the extra `auto`."""
 
-import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from capsule_mt.text.copying import NON_WORDS
+from capsule_mt.text.keeping import without_items
+from capsule_mt.text.rules import NON_WORDS
 from capsule_mt.text.sentences import language_code
 from capsule_mt.text.words import WORDS
 
@@ -68,7 +68,7 @@ class Detector:
 
     def other_language(self, text: str, language: str) -> str | None:
         """Return the language of a text that is not in `language`; `None` if it may be, or if it is too short."""
-        text = re.sub(NON_WORDS, " ", text)
+        text = without_items(text, " ", NON_WORDS)
         if sum(any(map(str.isalpha, match[0])) for match in WORDS.finditer(text)) < MIN_WORDS:
             return None
         confidences = dict(self.rank(text.lower() if text.isupper() else text))

@@ -9,28 +9,18 @@ The alignment is read from an attention head. Legend: S source tokens, T tokens 
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import cast
 
-from capsule_mt.text.keeping import (
-    AMOUNT,
-    ARROW,
-    SIGN,
-    UNKNOWN,
-    Item,
-    Masked,
-    Part,
-    overlapping,
-    partners_of,
-    parts_of,
-)
+from capsule_mt.text.keeping import Item, items_with_spans
+from capsule_mt.text.reading import Reading, overlapping, partners_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
 FREE_KINDS = ("numbers", "numerals", "names")  # a translation may have others than its source
+MAX_WORD = 64  # characters of a word that has a sign
 MARK_MARGIN = -0.01  # a mark joins an interval only with words on both sides of it
 
 Ids = Sequence[int]
@@ -75,52 +65,48 @@ class Layout:
     words: the spans of the translation's words; an item is one word.
     """
 
-    def __init__(self, source: Masked, translation: str, words: list[Span], alignment: Alignment) -> None:
+    def __init__(self, source: Reading, translation: str, words: list[Span], alignment: Alignment) -> None:
         self.source, self.text, self.words, self.alignment = source, translation, words, alignment
         self.written = [translation[start:end] for start, end in words]
         self.is_mark = list(map(is_mark, self.written))
-        self.partners = partners_of([part for part, _ in source.parts])
+        self.partners = partners_of(source.parts)
 
     def tags(self) -> list[tuple[int, str]]:
         """Return the offset in the translation and the text of each tag, in order."""
-        in_words = self._tags_in_words()
+        of_words = self._signs_of_words()
         between_words = self._position_tags(
-            [tag for tag in self.source.tags if tag not in in_words], 0, len(self.words)
+            [tag for tag in self.source.tags if tag not in of_words], 0, len(self.words)
         )
         merged = sorted(
-            [*((offset, 1, tag) for offset, tag in between_words), *in_words.values()], key=lambda entry: entry[:2]
+            [
+                *((offset, 1, tag) for offset, tag in between_words),
+                *((offset, 0, tag) for tag, offset in of_words.items()),
+            ],
+            key=lambda entry: entry[:2],
         )
         offsets = {tag: offset for offset, _, tag in merged}
         return [(offset, self._spaced(tag, offset)) for offset, _, tag in merged if not self._is_empty(tag, offsets)]
 
     def _is_empty(self, tag: int, offsets: dict[int, int]) -> bool:
         """Whether a mark of emphasis is left without a word."""
-        item = cast(Item, self.source.parts[tag][0])
-        return item.kind == "emphasis" and offsets.get(self.partners.get(tag, tag)) == offsets[tag]
+        is_pair = self.source.parts[tag].is_emphasis and tag in self.partners
+        return is_pair and offsets.get(self.partners[tag]) == offsets[tag]
 
-    def _tags_in_words(self) -> dict[int, tuple[int, int, int]]:
-        """Return tags in a word that the translation copies, such as H<sub>2</sub>O or Windows\xae, by their index.
-
-        Each has its offset, whether it goes before (0) or after (2) other tags there, and its index.
-        """
-        positions: dict[int, tuple[int, int, int]] = {}
-        starts, unused_words = self.source.starts, list(self.words)
-        for word in re.finditer(r"\w+", self.source.text):
-            tags = [tag for tag in self.source.tags if word.start() <= starts[tag] <= word.end()]
-            paired_tags = [tag for tag in tags if self.partners.get(tag) in tags]
-            if not any(word.start() < starts[tag] < word.end() for tag in paired_tags):
-                paired_tags = []
-            signs = [tag for tag in tags if starts[tag] == word.end() and self._is_mark_of_word(tag)]
-            if not paired_tags and not signs:
+    def _signs_of_words(self) -> dict[int, int]:
+        """Return the offset of signs at the end of a word that the translation copies, such as Windows\xae."""
+        offsets: dict[int, int] = {}
+        unused_words = list(self.words)
+        for tag in self.source.tags:
+            if not self._is_mark_of_word(tag):
                 continue
-            copies = [span for span in unused_words if self.text[slice(*span)].casefold() == word[0].casefold()]
+            end = self.source.starts[tag]
+            (word,) = re.findall(r"\w+\Z", self.source.text[max(end - MAX_WORD, 0) : end])
+            copies = [span for span in unused_words if self.text[slice(*span)].casefold() == word.casefold()]
             if copies:
-                copy = max(copies, key=lambda span: self.alignment.share(span, Span(*word.span())))
+                copy = max(copies, key=lambda span: self.alignment.share(span, Span(end - len(word), end)))
                 unused_words.remove(copy)
-                for tag in (*paired_tags, *signs):
-                    offset = copy.start + starts[tag] - word.start()
-                    positions[tag] = (offset, 0 if offset == copy.end else 2, tag)
-        return positions
+                offsets[tag] = copy.end
+        return offsets
 
     def _point(self, source_offset: int) -> int:
         """Return the index of the word before which a tag at this offset of the source goes."""
@@ -193,7 +179,7 @@ class Layout:
                 inner = self._position_tags(inner_tags, begin, stop)
                 positions += [(self.words[begin].start, tag), *inner, (self.words[stop - 1].end, end_tag)]
             else:
-                is_end = self._is_sign(tag) or self.source.parts[tag][0].startswith("</")
+                is_end = self._is_sign(tag) or self.source.parts[tag].written.startswith("</")
                 is_after = begin == last or (begin > 0 and is_end)
                 offset = self.words[begin - 1].end if is_after else self.words[begin].start
                 positions += [(offset, point) for point in sorted({tag, *inner_tags, end_tag})]
@@ -201,11 +187,20 @@ class Layout:
 
     def _is_sign(self, tag: int) -> bool:
         """Whether a tag belongs to the preceding word, as a footnote's sign does."""
-        return self._is_mark_of_word(tag) or (self._touches_word(tag) and self.source.parts[tag][0].endswith("/>"))
+        return self._is_mark_of_word(tag) or (
+            self._touches_word(tag) and self.source.parts[tag].written.endswith("/>")
+        )
 
     def _is_mark_of_word(self, tag: int) -> bool:
         """Whether a tag is a sign or an emoji at the end of a word, as in "Windows\xae"."""
-        return self._touches_word(tag) and cast(Item, self.source.parts[tag][0]).kind in ("emoji", SIGN)
+        return self._touches_word(tag) and self._is_sign_or_emoji(tag)
+
+    def _is_sign_or_emoji(self, tag: int) -> bool:
+        return self._kind(tag) in ("emoji", "signs")
+
+    def _kind(self, tag: int) -> str:
+        edit = self.source.parts[tag].edit
+        return "" if edit is None else edit.kind
 
     def _touches_word(self, tag: int) -> bool:
         """Whether a tag is at the end of a word."""
@@ -223,22 +218,22 @@ class Layout:
 
     def _spaced(self, tag: int, offset: int) -> str:
         """Return the text of a tag, with a space if the source has it alone between two spaces."""
-        item, parts = self.source.parts[tag][0], self.source.parts[max(0, tag - 1) : tag + 2]
-        texts = [part for part, _ in parts]
-        if cast(Item, item).kind in ("emoji", SIGN):
+        item, parts = self.source.parts[tag].written, self.source.parts[max(0, tag - 1) : tag + 2]
+        texts = [part.written or part.text for part in parts]
+        if self._is_sign_or_emoji(tag):
             if texts[0][-1:].isalnum() and offset and self.text[offset - 1].isalnum():  # as in "Windows\xae"
                 return item
             starts = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
             is_before_word = offset in starts or re.compile(r" [\W_][^\W_]").match(self.text, offset - 1) is not None
-            following = next((part for part, _ in self.source.parts[tag + 1 : tag + 2]), "")
-            space = "" if cast(Item, item).kind == SIGN and following[:1].isalnum() else " "  # as in "\xa1Hello"
+            following = next((part.text for part in self.source.parts[tag + 1 : tag + 2]), "")
+            space = "" if self._kind(tag) == "signs" and following[:1].isalnum() else " "  # as in "\xa1Hello"
             return f"{item}{space}" if is_before_word else f" {item}"
         if tag in self.partners or len(texts) < 3 or not (texts[0][-1:].isspace() and texts[2][:1].isspace()):
             return item
         return f"{item} " if any(offset == word.start for word in self.words) else f" {item}"
 
 
-def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
+def restored(source: Reading, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
     """Return the text of a translation with the items and tags of its source, and without those the model invented.
 
     Args:
@@ -258,12 +253,13 @@ def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Call
         words = [word for word in words if word not in invented_spans] or [Span(len(text), len(text))]
         tags = Layout(source, text, words, alignment).tags()
     edits = [(span, "") for span in invented]
-    edits += [(span, source.parts[index][0]) for index, span in items.items()]
+    edits += [(span, source.parts[index].written) for index, span in items.items()]
     written = _edited(text, tags, edits)
-    # `parts_of` cannot find those that the vocabulary lacks, and signs only in some contexts
-    checked_kinds = {*source.kinds} - {UNKNOWN, AMOUNT, SIGN, ARROW}
-    expected = _items_of((part for part, _ in source.parts), checked_kinds)
-    restored_items = _items_of(parts_of(written, [*checked_kinds]), checked_kinds)
+    # no row finds in a text what the vocabulary lacks, and signs only in some contexts
+    kinds = [kind for kind in source.form.kinds if kind not in ("signs", "unknown")]
+    edits_of_parts = (part.edit for part in source.parts if part.edit is not None)
+    expected = Counter(Item(edit.back or "", edit.kind) for edit in edits_of_parts if edit.kind in kinds)
+    restored_items = Counter(item for item, _ in items_with_spans(written, kinds))
     if not expected - restored_items and all(item.kind in FREE_KINDS for item in restored_items - expected):
         return written
     # an item has merged with its neighbours into another item: set items apart
@@ -295,13 +291,8 @@ def _words_of_translation(translation: str, items: list[Span]) -> list[Span]:
     return sorted([*(word for word in words if not overlapping(word, sorted_items)), *items])
 
 
-def _items_of(parts: Iterable[str], kinds: Collection[str]) -> Counter[Item]:
-    """Count the items of these kinds."""
-    return Counter(part for part in parts if isinstance(part, Item) and part.kind in kinds)
-
-
-def _invented(foreign_items: list[Part], items: dict[int, Span]) -> list[Span]:
+def _invented(foreign_items: list[tuple[Item, Span]], items: dict[int, Span]) -> list[Span]:
     """Return the spans of items that the model invented; a number may be the source's in another notation."""
-    spans = [span for item, span in foreign_items if cast(Item, item).kind not in (*FREE_KINDS, SIGN)]
+    spans = [span for item, span in foreign_items if item.kind not in (*FREE_KINDS, "signs")]
     item_spans = sorted(items.values())
     return [span for span in spans if not overlapping(span, item_spans)]

@@ -7,26 +7,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.messages import shown, warn, with_unit
-from capsule_mt.text.casing import LANGUAGE_TOKEN, LOWERCASE, CasedText, in_sentence_case
-from capsule_mt.text.copying import has_signed_numbers, without_copied_edges
-from capsule_mt.text.edges import label_in, lacks_full_stop, mark_of, marks_at_end, without_enclosing
-from capsule_mt.text.keeping import (
-    BLOCK_BREAK,
-    SIGN,
-    UNKNOWN,
-    Item,
-    Masked,
-    masked,
-    overlapping,
-    overlaps,
-    with_numbers,
-)
-from capsule_mt.text.normal import combines, vocabulary_of
-from capsule_mt.text.numerals import number_forms, with_grouping, with_target_signs
+from capsule_mt.text.casing import LOWERCASE
+from capsule_mt.text.edges import edges_of, ending_of, label_in
+from capsule_mt.text.finishing import colon_of_label, quotes_of, separator_with_quotes
+from capsule_mt.text.reading import Ending, Reading, overlapping, overlaps, parts_in
+from capsule_mt.text.rewriting import Edit, Form, Rewriter
+from capsule_mt.text.rules import BREAK, COPIED_KINDS, ITEM, rows_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
 from capsule_mt.text.target_tokens import LANGUAGE_CODE, refuse_missing_target, refuse_unknown_target
 from capsule_mt.text.tokenizer_protocol import Encoded, Tokenizer, unknown_tokens
-from capsule_mt.text.typography import colon_of_label, quotes_of, separator_with_quotes
+from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.text.words import (
     NO_LISTS,
     Offsets,
@@ -45,9 +35,10 @@ if TYPE_CHECKING:
 
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 # a multilingual OPUS-MT source begins with its target language
-LEADING_TOKEN = re.compile(rf"\s*({LANGUAGE_TOKEN.pattern})\s*")
+LEADING_TOKEN = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
 MAX_WORD = 10_000  # characters
 LONG_WORD = rf"(?<![^\s{UNSPACED_STOPS}])[^\s{UNSPACED_STOPS}]{{{MAX_WORD + 1},}}"
+LATE_NAMES = frozenset(row.id for row in rows_of("late"))
 MAX_UNKNOWN_SHARE = 0.2  # of a text's tokens; with more, it is hardly in the source language
 Result = TypeVar("Result")
 
@@ -58,23 +49,17 @@ class Piece:
     span: its characters of the user's text.
     ids: its tokens, special ones included.
     words: its words, if coverage is requested.
-    text: what the model reads.
-    offsets: the characters of `text` that each token stands for.
     prefix: the tokens that its translation begins with.
     was_cut: whether the source was longer (`truncation`).
-    source: `text` with the way back to the user's text.
+    reading: `text` with the way back to the user's text.
+    text: what the model reads.
+    offsets: the characters of `text` that each token stands for.
     terms: the glossary's terms in it.
     is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
-    ending: what the user's sentence has instead of the final mark that the model reads; `None` if it reads the same.
+    mark: the end of the sentence that the model reads otherwise, if it does.
     case: of the user's line, if the model reads it in sentence case instead.
     is_label: whether it is the only word of the user's line, as in a menu.
     """
-
-    terms: "Sequence[Term]" = ()
-    is_glued = False
-    ending: str | None = None
-    case: str | None = None
-    is_label = False
 
     def __init__(
         self,
@@ -83,30 +68,55 @@ class Piece:
         words: Sequence[SourceWord] = (),
         prefix: Sequence[int] = (),
         was_cut: bool = False,
-        source: Masked | None = None,
+        reading: Reading | None = None,
         text: str = "",
         offsets: Offsets = (),
+        terms: "Sequence[Term]" = (),
+        is_glued: bool = False,
+        mark: Ending | None = None,
+        case: str | None = None,
+        is_label: bool = False,
     ) -> None:
         self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
-        self.source, self.text, self.offsets = source, text, offsets
+        self.reading, self.text, self.offsets, self.terms = reading, text, offsets, terms
+        self.is_glued, self.mark, self.case, self.is_label = is_glued, mark, case, is_label
+
+    def with_prefix(self, prefix: Sequence[int]) -> "Piece":
+        """Return this piece with the tokens that its translation begins with."""
+        piece = object.__new__(type(self))
+        vars(piece).update(vars(self) | {"prefix": prefix})
+        return piece
 
     @property
-    def masked(self) -> Masked | None:
-        """The source, if something in it is kept."""
-        return self.source if self.source is not None and self.source.kinds else None
+    def keeps(self) -> bool:
+        """Whether its translation copies something, or must not have what it would copy."""
+        return self.reading is not None and bool(self.reading.form.kinds or self.reading.items)
+
+    def lost(self, translation: str) -> list[int]:
+        """Return the items that a translation has lost: see `Reading.lost`."""
+        return [] if self.reading is None else self.reading.lost(translation)
+
+    @property
+    def ending(self) -> str | None:
+        """What the user's sentence has instead of the final mark that the model reads; `None` if it reads the same."""
+        if self.mark is None or self.reading is None:
+            return None
+        start, end, mark = self.mark
+        ending = self.reading.form.source[slice(*self.reading.form.user_span(start, end))] if start < end else ""
+        # the user's marks may be full width, or ligatures
+        return ending if not ending or mark in ending or mark == "." else self.reading.form.text[start:end]
 
     @property
     def user_text(self) -> str:
-        """The user's text, in sentence case."""
-        normal = None if self.source is None else self.source.normal
-        return self.text if normal is None else normal.source[self.span.start : self.span.end]
+        """Its characters of the user's text."""
+        return self.text if self.reading is None else self.reading.form.source[self.span.start : self.span.end]
 
     @property
     def source_offsets(self) -> Offsets:
         """The characters of the user's text that each token stands for."""
-        if self.source is None:
+        if self.reading is None:
             return moved_offsets(self.offsets, -self.span.start)
-        return [offset and self.source.user_span(Span(*offset)) for offset in self.offsets]
+        return [offset and self.reading.user_span(Span(*offset)) for offset in self.offsets]
 
     def tokens_of(self, span: Span) -> list[int]:
         """Return the indices of the tokens in a span of the user's text."""
@@ -117,6 +127,7 @@ class Piece:
 class Document:
     """One of the user's texts, and its pieces.
 
+    form: the text as rules see it.
     copies: the translation also copies the text before and after all pieces; the text between two it always copies.
     foreign: spans that are copied because the model cannot translate them: sentences whose words are all unknown to
         the vocabulary, words of more than `MAX_WORD` characters, and lines in another language.
@@ -129,6 +140,7 @@ class Document:
     def __init__(
         self, text: str, copies: bool = False, pieces: Sequence[Piece] = (), foreign: Sequence[Span] = ()
     ) -> None:
+        self.form: Form | None = None
         self.tgt_lang: str | None = None
         self.text, self.copies, self.pieces, self.foreign = text, copies, list(pieces), list(foreign)
         self.language_spans: list[Span] = []
@@ -204,25 +216,19 @@ class Segmenter(NamedTuple):
         readable = self._without_foreign_lines(document, self._without_long_words(document, readable))
         if self.normalises and not self.split_sentences:  # breaks that sentencepiece drops, which would join two words
             readable = readable.replace("\v", " ").replace("\x85", " ")
-        vocabulary = vocabulary_of(self.tokenizer)
-        rules = rules_of(self.src_lang)
-        if self.copies and "numbers" not in self.keep and has_signed_numbers(readable):
-            readable = with_grouping(readable, rules.grouping, vocabulary)
-            if (forms := number_forms(self.src_lang, self.tgt_lang)) is not None:
-                readable = with_target_signs(readable, forms, vocabulary)
-        cased = in_sentence_case(readable, vocabulary, self.src_lang) if self.copies else CasedText(readable)
-        source = masked(cased.text, self.keep, self.copies, vocabulary if self.normalises else None)
-        cuts = _glued_cuts(source) if self.copies else ()
+        form = document.form = self._rewriter.read(readable)
+        cuts = _glued_cuts(form) if self.copies and form.edits else ()
         lone_token = ""  # a token on a line of its own is that of the next sentence
-        for start, end in _cut_at(cuts, self._sentences(source)):
-            token_span, token = self.language_token(source.text[start:end])
+        for start, end in _cut_at(cuts, self._sentences(form)):
+            token_span, token = self.language_token(form.text[start:end])
             sentence = Span(start + token_span.end, end)
             if token:
-                document.language_spans.append(source.user_span(Span(start + token_span.start, sentence.start)))
+                document.language_spans.append(form.user_span(start + token_span.start, sentence.start))
+            label = None
             if self.copies:
-                inner = without_copied_edges(source.text, sentence, rules.has_ordinals)
-                sentence = without_enclosing(source.text, inner)
-            label = label_in(source.text, sentence) if self.copies else None
+                sentence = edges_of(form.text, sentence, rules_of(self.src_lang).has_ordinals)
+                label = label_in(form.text, sentence)
+                self._record_unknown(document, form, start, end, is_read=sentence.start < sentence.end)
             sentence = label or sentence
             if sentence.start == sentence.end:
                 lone_token = token or lone_token
@@ -232,32 +238,52 @@ class Segmenter(NamedTuple):
                 refuse_missing_target(self.tokenizer.language_tokens)
             prefix = f"{self.prefix}{token} " if token else self.prefix
             textless_ids = self._textless_ids(token)
-            for span, encoded, was_cut in self._fitting(source.text, sentence, prefix):
-                span_text = source.text[span.start : span.end]
-                is_unread_mark = self.normalises and is_mark(span_text)
-                has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_unread_mark
-                part, ending = source.part(span, prefix), None
-                if self.joins_blocks and part.text.startswith(BLOCK_BREAK):  # a tag such as <p> begins the part
-                    shift = part.text.index(span_text)
-                    encoded = encoded._replace(offsets=moved_offsets(encoded.offsets, -shift))
-                if self.copies and span.end == sentence.end and end not in cuts and not was_cut:
-                    part, encoded, ending = self._with_final_mark(document.text, part, encoded)
-                unknown = unknown_tokens(self.tokenizer, part.text, encoded)
-                copied_tokens = _copied_tokens(part, encoded)
+            for reading, encoded, was_cut in self._fitting(form, sentence, prefix):
+                mark = None
+                is_last = reading.parts[-1].end == sentence.end
+                if self.copies and is_last and end not in cuts and not was_cut:
+                    reading, encoded, mark = self._with_final_mark(form, sentence, reading, encoded)
+                unknown = unknown_tokens(self.tokenizer, reading.text, encoded)
+                copied_tokens = _copied_tokens(reading, encoded)
                 document.num_unknown += len(unknown - copied_tokens)
                 document.num_tokens += len(encoded.ids) - len(copied_tokens)
-                if unknown and self.copies:
-                    part, encoded = self._without_unknown(part, encoded, unknown)
-                part, encoded = self._with_numbers_for_placeholders(part, encoded)
-                if part.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
-                    piece = self._piece(part, encoded, was_cut)
-                    piece.is_glued, piece.ending = span.start in cuts, ending
-                    piece.case = cased.case_at(piece.span.start)
-                    piece.is_label = label is not None and not part.items
+                if unknown - copied_tokens and self.copies:
+                    reading, encoded = self._without_unknown_words(reading, encoded, unknown)
+                is_unread_mark = self.normalises and is_mark(reading.text)
+                has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_unread_mark
+                if reading.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
+                    piece = self._piece(
+                        reading,
+                        encoded,
+                        was_cut=was_cut,
+                        is_glued=reading.parts[0].start in cuts,
+                        mark=mark,
+                        case=form.case_at(reading.span.start),
+                        is_label=label is not None and not reading.items,
+                    )
                     document.pieces.append(piece)
                 elif unknown:
-                    document.foreign.append(part.span)
+                    document.foreign.append(reading.span)
         return document
+
+    @property
+    def _rewriter(self) -> Rewriter:
+        languages = ("languages",) if self.tokenizer.language_tokens else ()
+        kinds = tuple(dict.fromkeys((*languages, *(COPIED_KINDS if self.copies else ()), *self.keep)))
+        vocabulary = vocabulary_of(self.tokenizer)
+        return Rewriter(vocabulary, kinds, self.copies, self.normalises, self.src_lang, self.tgt_lang)
+
+    def _record_unknown(self, document: Document, form: Form, start: int, end: int, *, is_read: bool) -> None:
+        """Count the tokens of what the vocabulary lacks in a sentence; if nothing else is in it, it is foreign."""
+        lacked = [edit for _, edit in form.copies_in(start, end) if edit.row in LATE_NAMES]
+        for edit in lacked:
+            text = edit.back or ""
+            encoded = self.tokenizer.encode(text)
+            num_special = sum(token in self.tokenizer.special_ids for token in encoded.ids)
+            document.num_unknown += len(unknown_tokens(self.tokenizer, text, encoded))
+            document.num_tokens += len(encoded.ids) - num_special
+        if not is_read and any(edit.row == "unknown word" for edit in lacked):
+            document.foreign.append(Span(lacked[0].start, lacked[-1].end))
 
     def _without_long_words(self, document: Document, text: str) -> str:
         """Return a text with line breaks instead of words that are too long, so that no sentence has them."""
@@ -280,99 +306,56 @@ class Segmenter(NamedTuple):
         document.copies = document.copies or bool(foreign_lines)
         return _filled(text, foreign_lines, "\n")
 
-    def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
-        source.offsets = encoded.offsets
+    def _piece(self, reading: Reading, encoded: Encoded, **attributes: Any) -> Piece:
+        reading.offsets = encoded.offsets
         words: list[SourceWord] = []
         if self.with_words:
             unknown_id = self.tokenizer.unknown_id
-            words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
-            if source.shift is None:
-                words = _merged([_of_user(word, source) for word in words if not source.is_added(word.model_span)])
-            elif source.shift:
-                words = [word._replace(span=source.user_span(word.span)) for word in words]
-        return Piece(source.span, encoded.ids, words, [], was_cut, source, source.text, encoded.offsets)
+            words = source_words(reading.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
+            words = _merged([_of_user(word, reading) for word in words if not reading.is_added(word.model_span)])
+        return Piece(
+            reading.span, encoded.ids, words, reading=reading, text=reading.text, offsets=encoded.offsets, **attributes
+        )
 
-    def _without_unknown(self, source: Masked, encoded: Encoded, unknown: set[int]) -> tuple[Masked, Encoded]:
-        """Protect words and signs with unknown tokens, which no model can translate, if the result fits."""
-        spans: dict[Span, str] = {}
-        last: Span | None = None  # the last protected word, which a following one may extend
-        for word, tokens in words_of(source.text, encoded.offsets):
-            if unknown.isdisjoint(tokens) or source.is_copied(word):
-                continue
-            if last is not None and word.start == last.end and combines(source.text[word.start]):
-                del spans[last]
-                last = Span(last.start, word.end)
-                spans[last] = UNKNOWN
-            elif is_mark(source.text[word.start : word.end]):
-                if self._lacks(source.text[word.start : word.end]):
-                    spans[word] = SIGN
-            elif last is not None and is_mark(source.text[last.end : word.start]):  # only marks are between them
-                while spans and next(reversed(spans)).start >= last.start:
-                    spans.popitem()
-                last = Span(last.start, word.end)
-                spans[last] = UNKNOWN
-            else:
-                spans[word], last = UNKNOWN, word
-        spans = with_numbers(source.text, spans)
-        if not spans:
-            return source, encoded
-        changed = source.with_unknown(spans)
-        changed_encoded = self._encode(changed.text, changed.prefix)
-        is_too_long = self.limit is not None and len(changed_encoded.ids) > self.limit
-        return (source, encoded) if is_too_long else (changed, changed_encoded)
-
-    def _with_numbers_for_placeholders(self, source: Masked, encoded: Encoded) -> tuple[Masked, Encoded]:
-        """Return a sentence with numbers instead of placeholders of numbers, if the result fits."""
-        changed = source.with_numbers_for_placeholders()
-        if changed is source:
-            return source, encoded
-        changed_encoded = self._encode(changed.text, changed.prefix)
-        is_too_long = self.limit is not None and len(changed_encoded.ids) > self.limit
-        return (source, encoded) if is_too_long else (changed, changed_encoded)
-
-    def _with_final_mark(self, text: str, part: Masked, encoded: Encoded) -> tuple[Masked, Encoded, str | None]:
-        """Return a sentence with one final mark if the user's lacks it, or has several, such as "..." or "?!".
-
-        The last result is what the user's sentence has instead, such as ""; `None` if nothing changed.
-        """
-        marks = marks_at_end(part.text)
-        if lacks_full_stop(part.without_items):
-            changed, ending = part.with_ending(Span(len(part.text), len(part.text)), "."), ""
-        elif marks is not None and not isinstance(part.parts[-1][0], Item) and marks.start() >= part.starts[-2]:
-            ending = text[slice(*part.user_span(Span(*marks.span())))]
-            if mark_of(marks[0]) != mark_of(ending):  # the user's marks are full width, or ligatures
-                ending = marks[0]
-            changed = part.with_ending(Span(*marks.span()), mark_of(ending))
-        else:
-            return part, encoded, None
-        changed_encoded = self._encode(changed.text, changed.prefix)
-        is_too_long = self.limit is not None and len(changed_encoded.ids) > self.limit
+    def _with_final_mark(
+        self, form: Form, sentence: Span, reading: Reading, encoded: Encoded
+    ) -> tuple[Reading, Encoded, Ending | None]:
+        """Return a sentence with one final mark if the user's lacks it, or has several, such as "..." or "?!"."""
+        start = reading.parts[0].start
+        ending = ending_of(form.text, Span(start, sentence.end))
+        if ending is None:
+            return reading, encoded, None
+        changed = Reading(form, parts_in(form, start, sentence.end, ending), reading.prefix)
+        changed_encoded = self._encode(changed)
         # a vocabulary may lack the mark
         is_unknown = self.tokenizer.unknown_id in {*changed_encoded.ids} - {*encoded.ids}
-        if is_too_long or is_unknown:
-            return part, encoded, None
+        if is_unknown or not self._fits(changed_encoded):
+            return reading, encoded, None
         return changed, changed_encoded, ending
+
+    def _without_unknown_words(self, reading: Reading, encoded: Encoded, unknown: set[int]) -> tuple[Reading, Encoded]:
+        """Protect words that are unknown though the vocabulary has their characters, as one of whole words may be."""
+        spans = [
+            word
+            for word, tokens in words_of(reading.text, encoded.offsets)
+            if not (unknown.isdisjoint(tokens) or is_mark(reading.text[slice(*word)]) or reading.is_copied(word))
+        ]
+        changed = reading.with_unknown_words(spans)
+        changed_encoded = self._encode(changed)
+        return (changed, changed_encoded) if spans and self._fits(changed_encoded) else (reading, encoded)
 
     def label_forms(self, label: Piece) -> list[Piece]:
         """Return other forms of a label that the vocabulary has: with a colon, and in lowercase with a colon."""
-        source = cast(Masked, label.source)
-        sources = [source.with_colon()]
-        if source.text[:1].isupper() and source.text[1:] == source.text[1:].lower():
-            sources.append(sources[0].lowercased())
+        reading = cast(Reading, label.reading)
+        readings = [reading.with_colon()]
+        if reading.text[:1].isupper() and reading.text[1:] == reading.text[1:].lower():
+            readings.append(readings[0].lowercased())
         forms = []
-        for form in sources:
-            encoded = self._encode(form.text, form.prefix)
-            is_too_long = self.limit is not None and len(encoded.ids) > self.limit
-            if is_too_long or self.tokenizer.unknown_id in encoded.ids:
-                continue
-            piece = self._piece(form, encoded)
-            piece.prefix, piece.terms, piece.is_glued = label.prefix, label.terms, label.is_glued
-            piece.case, piece.is_label = label.case, True
-            forms.append(piece)
+        for form in readings:
+            encoded = self._encode(form)
+            if self._fits(encoded) and self.tokenizer.unknown_id not in encoded.ids:
+                forms.append(self._piece(form, encoded, **_shared(label), is_glued=label.is_glued, is_label=True))
         return forms
-
-    def _lacks(self, sign: str) -> bool:
-        return not vocabulary_of(self.tokenizer).covers(sign) and not combines(sign)
 
     def retries(self, piece: Piece, translation: str) -> list[Piece]:
         """Return the pieces to translate instead, if a translation has lost an item; else nothing.
@@ -380,28 +363,29 @@ class Segmenter(NamedTuple):
         First the piece with stand-ins, which are words that models copy more often; after a few rounds, its parts
         between the items.
         """
-        lost = piece.masked.lost(translation) if piece.masked is not None else ()
-        if piece.masked is None or not lost:
+        lost = piece.lost(translation)
+        if not lost or piece.reading is None:
             return []
-        source = piece.masked.with_stand_ins(lost)
-        encoded = None if source is None else self._encode(source.text, source.prefix)
-        if source is None or encoded is None or (self.limit is not None and len(encoded.ids) > self.limit):
-            return self._around_items(piece, piece.masked)
-        retry = self._piece(source, encoded)
-        retry.prefix, retry.terms, retry.is_glued = piece.prefix, piece.terms, piece.is_glued
-        retry.case, retry.ending = piece.case, piece.ending
-        return [retry]
+        reading = piece.reading.with_stand_ins(lost)
+        encoded = None if reading is None else self._encode(reading)
+        if reading is None or encoded is None or not self._fits(encoded):
+            return self._around_items(piece, piece.reading)
+        return [self._piece(reading, encoded, **_shared(piece), is_glued=piece.is_glued, mark=piece.mark)]
 
-    def _around_items(self, piece: Piece, source: Masked) -> list[Piece]:
-        pieces = [self._piece(part, self._encode(part.text, part.prefix)) for _, part in source.around_items()]
-        for part in pieces:
+    def _around_items(self, piece: Piece, source: Reading) -> list[Piece]:
+        pieces: list[Piece] = []
+        for reading, has_ending in source.around_items(piece.mark):
             # a model begins each part with a capital
-            part.case = piece.case or (LOWERCASE if part.masked and part.masked.text[:1].islower() else None)
-            has_ending = piece.ending is not None and part.text.endswith(mark_of(piece.ending))
-            part.ending = piece.ending if has_ending and part.span.end == piece.span.end else None
-            part.terms = [term for term in piece.terms if overlaps(term.span, [part.span])]
-        for part in pieces[:1]:
-            part.is_glued = piece.is_glued and part.span.start == piece.span.start
+            case = piece.case or (LOWERCASE if reading.text[:1].islower() else None)
+            is_glued = not pieces and piece.is_glued and reading.span.start == piece.span.start
+            terms = [term for term in piece.terms if overlaps(term.span, [reading.span])]
+            attributes = {
+                "case": case,
+                "is_glued": is_glued,
+                "terms": terms,
+                "mark": piece.mark if has_ending else None,
+            }
+            pieces.append(self._piece(reading, self._encode(reading), **attributes))
         return pieces
 
     def language_token(self, text: str) -> tuple[Span, str]:
@@ -432,45 +416,53 @@ class Segmenter(NamedTuple):
         language_ids = self.tokenizer.encode(token).ids if token else ()
         return {*self.tokenizer.special_ids, *language_ids, cast(int, self.tokenizer.unknown_id)}
 
-    def _sentences(self, source: Masked) -> list[Span]:
+    def _sentences(self, form: Form) -> list[Span]:
+        text = form.text
         if self.split_sentences:
-            return split_sentences(source.shadow, self.src_lang)
-        cuts_blocks = source.kinds and not self.joins_blocks
-        blocks = re.finditer(f"[^{BLOCK_BREAK}]+" if cuts_blocks else r"(?s).+", source.text)
+            if "numbers" in self.keep and ITEM in text:  # an ordinal number's full stop ends no sentence
+                text = "".join(map(_for_splitter, text, _short_numbers(form)))
+            return split_sentences(text, self.src_lang)
+        cuts_blocks = form.kinds and not self.joins_blocks
+        blocks = re.finditer(f"[^{BREAK}]+" if cuts_blocks else r"(?s).+", text)
         indented = ((block, len(block[0]) - len(block[0].lstrip())) for block in blocks if block[0].strip())
         return [Span(block.start() + indent, block.start() + len(block[0].rstrip())) for block, indent in indented]
 
-    def _fitting(self, text: str, sentence: Span, prefix: str) -> list[tuple[Span, Encoded, bool]]:
+    def _fitting(self, form: Form, sentence: Span, prefix: str) -> list[tuple[Reading, Encoded, bool]]:
         """Encode a sentence; if it is too long, cut it (`truncation`) or split it into parts that fit."""
-        sentence_text = text[sentence.start : sentence.end]
-        source = self._encode(sentence_text, prefix)
-        length = len(source.ids)
-        if self.limit is None or length <= self.limit:
-            return [(sentence, source, False)]
+        source = Reading(form, parts_in(form, *sentence), prefix)
+        encoded = self._encode(source)
+        length = len(encoded.ids)
+        if self._fits(encoded):
+            return [(source, encoded, False)]
+        limit = cast(int, self.limit)
         if self.truncation:
-            warn(self.cut_warning.format(length, self.limit))
-            return [(sentence, self._truncated(source, self.limit), True)]
+            warn(self.cut_warning.format(length, limit))
+            return [(source, self._truncated(encoded, limit), True)]
         if not self.split_sentences:
             raise ValueError(
-                f"a source of {length} tokens is longer than the {self.limit} that the model takes: "
-                f"{text[sentence.start : sentence.start + 40]!r}... Leave `split_sentences` on (without "
+                f"a source of {length} tokens is longer than the {limit} that the model takes: "
+                f"{source.user_text[:40]!r}... Leave `split_sentences` on (without "
                 "--no-split), or set `truncation=True` to cut it."
             )
+        readings: dict[Span, tuple[Reading, Encoded, bool]] = {}
 
-        encoded = {sentence_text: source}
+        def read(span: Span) -> tuple[Reading, Encoded, bool]:
+            if span not in readings:
+                reading = Reading(form, parts_in(form, *span), prefix)
+                readings[span] = reading, self._encode(reading), False
+            return readings[span]
 
-        def fits(part: str) -> bool:
-            if part not in encoded:
-                encoded[part] = self._encode(part, prefix)
-            return len(encoded[part].ids) <= cast(int, self.limit)
+        spans = split_to_fit(form.text, sentence, lambda span: self._fits(read(span)[1]))
+        return [read(span) for span in spans]
 
-        parts = [(span, text[span.start : span.end]) for span in split_to_fit(text, sentence, fits)]
-        return [(span, encoded.get(part) or self._encode(part, prefix), False) for span, part in parts]
-
-    def _encode(self, text: str, prefix: str) -> Encoded:
-        """Tokenise a text after a prefix; offsets count from the text's beginning."""
-        encoded = self.tokenizer.encode(prefix + text.replace(BLOCK_BREAK, " "))
+    def _encode(self, reading: Reading) -> Encoded:
+        """Tokenise what a model reads after its prefix; offsets count from the text's beginning."""
+        prefix = reading.prefix
+        encoded = self.tokenizer.encode(prefix + reading.text.replace(BREAK, " "))
         return encoded._replace(offsets=moved_offsets(encoded.offsets, len(prefix))) if prefix else encoded
+
+    def _fits(self, encoded: Encoded) -> bool:
+        return self.limit is None or len(encoded.ids) <= self.limit
 
     def _truncated(self, source: Encoded, limit: int) -> Encoded:
         """Cut a source to the limit, but keep the special tokens at its end."""
@@ -492,15 +484,32 @@ def _filled(text: str, spans: Iterable[Span], character: str) -> str:
     return "".join([*parts, text[previous_end:]])
 
 
-def _copied_tokens(source: Masked, encoded: Encoded) -> set[int]:
+def _shared(piece: Piece) -> dict[str, Any]:
+    """Return what another reading of a piece shares with it."""
+    return {"prefix": piece.prefix, "terms": piece.terms, "case": piece.case}
+
+
+def _short_numbers(form: Form) -> list[bool]:
+    """Tell for each character of a form's text whether it is a number of one or two digits that is kept."""
+    is_short = [False] * len(form.text)
+    for offset, edit in form.copies_in(0, len(form.text)):
+        is_short[min(offset, len(is_short) - 1)] |= edit.row == "number" and len(edit.back or "") <= 2
+    return is_short
+
+
+def _for_splitter(character: str, is_short_number: bool) -> str:
+    return "1" if is_short_number else character
+
+
+def _copied_tokens(reading: Reading, encoded: Encoded) -> set[int]:
     """Return the indices of tokens in kept items, such as placeholders."""
-    offsets = enumerate(encoded.offsets) if source.items else ()
-    return {index for index, span in offsets if span is not None and source.is_copied(Span(*span))}
+    offsets = enumerate(encoded.offsets) if reading.items else ()
+    return {index for index, span in offsets if span is not None and reading.is_copied(Span(*span))}
 
 
-def _of_user(word: SourceWord, source: Masked) -> SourceWord:
+def _of_user(word: SourceWord, reading: Reading) -> SourceWord:
     """Return a word of what the model reads as one of the user's text."""
-    span, is_copied = source.user_span(word.model_span), source.is_copied(word.model_span)
+    span, is_copied = reading.user_span(word.model_span), reading.is_copied(word.model_span)
     return word._replace(span=span, is_copied=is_copied, is_unknown=word.is_unknown and not is_copied)
 
 
@@ -518,15 +527,13 @@ def _merged(words: Sequence[SourceWord]) -> list[SourceWord]:
     return merged
 
 
-def _glued_cuts(source: Masked) -> set[int]:
+def _glued_cuts(form: Form) -> set[int]:
     """Return the offsets between a placeholder and a letter: a sentence ends or begins there, as in "{0}Welcome"."""
-    cuts = set()
-    for index in source.items:
-        part = source.parts[index][0]
-        start, end = source.starts[index], source.starts[index + 1]
-        if getattr(part, "kind", "") == "placeholders":
-            cuts |= {start} if source.text[max(start - 1, 0) : start].isalpha() else set()
-            cuts |= {end} if source.text[end : end + 1].isalpha() else set()
+    cuts, text = set[int](), form.text
+    for offset, edit in zip(form.offsets, form.edits, strict=True):
+        if edit.row == "placeholder":
+            cuts |= {offset} if text[max(offset - 1, 0) : offset].isalpha() else set()
+            cuts |= {offset + 1} if text[offset + 1 : offset + 2].isalpha() else set()
     return cuts
 
 
@@ -574,6 +581,45 @@ def join_translations(
         starts.append(len(joined) - len(translation))
     ending = _text_before(document, len(document.pieces), language) if document.copies else ""
     return with_space(joined, ending), starts
+
+
+def edits_of(document: Document) -> tuple[Edit, ...]:
+    """Return what was changed in a text before a model read it, in order; offsets are those of the text.
+
+    An item has what the model read for it: itself, or a stand-in; `None` if no model read it. Text before, between and
+    after sentences that is copied has the row "edge", and a line in another case the row of its case.
+    """
+    form = document.form
+    if form is None:
+        return ()
+    edits: list[Edit] = []
+    stand_ins: dict[int, str] = {}
+    for piece in document.pieces:
+        reading = piece.reading
+        if reading is None:
+            continue
+        for part, text in zip(reading.parts, reading.part_texts, strict=True):
+            if part.edit is not None and part.edit.is_item:
+                stand_ins[part.edit.start] = text
+                edits += [] if part.edit in form.edits else [part.edit._replace(model=text)]
+        if piece.mark is not None:
+            span = form.user_span(piece.mark.start, piece.mark.end)
+            edits.append(Edit("marks", *span, piece.mark.mark, piece.ending))
+    edits += [edit._replace(model=stand_ins.get(edit.start)) if edit.is_item else edit for edit in form.edits]
+    edits += [Edit(case, *span, _read_in(form, span)) for span, case in form.lines]
+    ends = [0, *(piece.span.end for piece in document.pieces)]
+    starts = [*(piece.span.start for piece in document.pieces), len(document.text)]
+    for start, end in zip(ends, starts, strict=True) if document.pieces and document.copies else ():
+        text = document.text[start:end]
+        if text.strip() and not any(start <= edit.start < end for edit in form.edits):
+            edits.append(Edit("edge", start, end, "", text))
+    return tuple(sorted(edits, key=lambda edit: (edit.start, edit.end)))
+
+
+def _read_in(form: Form, user_span: Span) -> str:
+    """Return the text of a form behind a span of the user's text."""
+    start, end = (form.offset_of(offset) for offset in user_span)
+    return form.text[start:end]
 
 
 def _text_before(document: Document, index: int, language: str | None) -> str:

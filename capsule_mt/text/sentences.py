@@ -255,7 +255,7 @@ def _after(mark: str) -> str:
     return str(int(mark) + 1) if mark.isdecimal() else chr(ord(mark) + 1)
 
 
-def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Span]:
+def split_to_fit(text: str, span: Span, fits: Callable[[Span], bool]) -> list[Span]:
     """Cut a span near its middle until each piece fits: at the end of a clause, else at a space, else anywhere.
 
     A single character is never cut, even if it does not fit.
@@ -264,7 +264,7 @@ def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Spa
     pending = [stripped(text, span)]  # a stack: the leftmost piece comes last, so that `pieces` are in order
     while pending:
         piece = pending.pop()
-        if piece.end - piece.start <= 1 or fits(text[piece.start : piece.end]):
+        if piece.end - piece.start <= 1 or fits(piece):
             pieces.append(piece)
             continue
         cut = _best_cut(text, piece)

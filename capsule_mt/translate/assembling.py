@@ -2,26 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
-from capsule_mt.text.capitals import capital, has_dotless_i
-from capsule_mt.text.casing import restored_case
-from capsule_mt.text.edges import as_label, with_ending
-from capsule_mt.text.entities import with_entities
-from capsule_mt.text.keeping import Masked
-from capsule_mt.text.normal import vocabulary_of, with_source_characters
-from capsule_mt.text.numerals import number_forms, with_copied_numbers
-from capsule_mt.text.segments import Document, Piece, join_translations
-from capsule_mt.text.typography import (
-    has_french_spaces,
-    quotes_of,
-    typographic_quotes_of,
-    with_escaped_quotes,
-    with_french_spaces,
-    with_quotes,
-)
+from capsule_mt.text.finishing import finished
+from capsule_mt.text.segments import Document, Piece, edits_of, join_translations
+from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Score, Segment, Translation
@@ -76,7 +63,7 @@ def translation_of(
         score = _mean_score(hypotheses)
     segments = tuple(segment_of(piece, hypothesis, plan) for piece, hypothesis in pairs)
     alignment = links_between(document, pairs, texts, text, plan) if plan.options.alignment else None
-    return Translation(text, score, coverage, segments, document.unknown, alignment)
+    return Translation(text, score, coverage, segments, document.unknown, alignment, edits=edits_of(document))
 
 
 def scored_translation(
@@ -120,41 +107,26 @@ def segment_of(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> Segment:
 
 
 def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
-    decode, tgt_lang = plan.tokenizer.decode, plan.languages[1]
-    if piece.masked is None:
-        text = decode(hypothesis.ids)
-    else:
+    """Return the translation of a piece, with what it has of its source."""
+    if piece.reading is not None and piece.keeps:
         from capsule_mt.text.restoring import restored  # late: few texts have protected items
 
-        pair = (piece.ids, hypothesis)
-        text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
-    follows_source = piece.source is not None and plan.options.copy  # else it stays as the model wrote it
-    if follows_source:
-        text = _with_form_of_source(text, piece, plan)
-    if piece.case is not None:
-        text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer), tgt_lang)
-    if not follows_source:
-        return text
-    user_text = piece.user_text
-    return with_entities(with_source_characters(with_escaped_quotes(text, user_text), user_text), user_text)
-
-
-def _with_form_of_source(text: str, piece: Piece, plan: Plan) -> str:
-    """Return a translation with the numbers, the ending and the quotes of its source, as its own language has them."""
-    source, (src_lang, tgt_lang) = cast(Masked, piece.source), plan.languages
-    if "numbers" not in plan.options.keep and (forms := number_forms(src_lang, tgt_lang)) is not None:
-        text = with_copied_numbers(text, source.text, forms)
-    if piece.is_label:
-        text = as_label(text, piece.user_text, has_dotless_i(tgt_lang))
-    elif source.has_lowercased_first:
-        text = capital(text[0], has_dotless_i(tgt_lang)) + text[1:] if text else text
-    if piece.ending is not None:
-        text = with_ending(text, piece.ending)
-    if quotes := typographic_quotes_of(source):
-        text = with_quotes(text, quotes, quotes_of(tgt_lang))
-    if has_french_spaces(tgt_lang):
-        text = with_french_spaces(text)
-    return text
+        rows = partial(aligned_rows, [(piece.ids, hypothesis)], plan)
+        text = restored(piece.reading, hypothesis.ids, plan.tokenizer.decode, lambda: rows()[0])
+    else:
+        text = plan.tokenizer.decode(hypothesis.ids)
+    if piece.reading is None or not (plan.options.copy or piece.case):
+        return text  # as the model wrote it
+    return finished(
+        text,
+        piece.reading,
+        vocabulary_of(plan.tokenizer),
+        plan.languages,
+        ending=piece.ending,
+        case=piece.case,
+        is_label=piece.is_label,
+        follows_source=plan.options.copy,
+    )
 
 
 def links_between(
@@ -172,7 +144,7 @@ def links_between(
     for (piece, hypothesis), text, rows in zip(pairs, texts, aligned, strict=True):
         piece_links = links_of(piece.words, hypothesis.ids, decode, rows)
         decoded = decode(hypothesis.ids)
-        if piece.source is not None and text != decoded:
-            piece_links = restored_links(piece.source, piece_links, decoded, text)
+        if piece.reading is not None and text != decoded:
+            piece_links = restored_links(piece.reading, piece_links, decoded, text)
         links.append(piece_links)
     return numbered_links(document, translation, texts, links)

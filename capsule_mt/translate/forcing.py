@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from capsule_mt.engine.search import Ids
 from capsule_mt.options.table import Readings
-from capsule_mt.text.copying import TAG
-from capsule_mt.text.keeping import overlaps
+from capsule_mt.text.reading import overlaps
+from capsule_mt.text.rules import TAG
 from capsule_mt.text.segments import Document, Segmenter
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets
@@ -81,9 +81,9 @@ def _target_offsets(
         if re.search(TAG, translation) is None:
             offsets_by_pair.append(offsets_of(translation, target.ids, decode))
             continue
-        masked = without_tags(translation)
-        offsets = offsets_of(masked.text, target.ids, decode)
-        offsets_by_pair.append([span and masked.user_span(Span(*span)) for span in offsets])
+        reading = without_tags(translation)
+        offsets = offsets_of(reading.text, target.ids, decode)
+        offsets_by_pair.append([span and reading.user_span(Span(*span)) for span in offsets])
     return offsets_by_pair
 
 

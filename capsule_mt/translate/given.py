@@ -6,10 +6,11 @@ from typing import TypeVar
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn
-from capsule_mt.text.copying import TAG
-from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
-from capsule_mt.text.normal import vocabulary_of
+from capsule_mt.text.reading import Reading, parts_in
+from capsule_mt.text.rewriting import Form, keep_edits, known_form
+from capsule_mt.text.rules import BREAK, TAG
 from capsule_mt.text.segments import Document, Piece, Segmenter, check_texts
+from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.text.words import SourceWord
 from capsule_mt.translate.translator_model import TranslatorModel
 
@@ -67,24 +68,25 @@ def by_text(documents: Sequence[Document], results: Sequence[Result]) -> list[Re
 
 def model_text(translation: str) -> str:
     """Return a given translation as the model reads it."""
-    if BLOCK_BREAK not in translation and re.search(TAG, translation) is None:
+    if BREAK not in translation and re.search(TAG, translation) is None:
         return translation
     target = without_tags(translation)
-    if target.tags or BLOCK_BREAK in translation:  # the latter if `translation` is what another model read of a text
-        return target.text.replace(BLOCK_BREAK, " ").strip()
+    if target.form.edits or BREAK in translation:  # the latter if `translation` is what another model read of a text
+        return target.text.replace(BREAK, " ").strip()
     return translation
 
 
 def model_texts(document: Document, translation: str) -> tuple[str, str]:
     """Return a text and its translation as the model reads them; without tags, that is the user's text."""
     piece = document.pieces[0]
-    text = document.without_languages() if piece.masked is None else piece.text.replace(BLOCK_BREAK, " ").strip()
+    text = document.without_languages() if not piece.keeps else piece.text.replace(BREAK, " ").strip()
     return text, model_text(translation)
 
 
-def without_tags(translation: str) -> Masked:
-    """Return a given translation, masked so that the model does not read its tags."""
-    return masked(translation, ("tags",))
+def without_tags(translation: str) -> Reading:
+    """Return a given translation as a model reads it without its tags."""
+    form = Form(translation, keep_edits(translation, ("tags",)))
+    return Reading(form, parts_in(form, 0, len(form.text)))
 
 
 def _document(text: str, segmenter: Segmenter) -> Document:
@@ -100,7 +102,7 @@ def _target(model: TranslatorModel, translation: str, segmenter: Segmenter, cut_
     """Return the tokens of a given translation, cut to the model's limit with a warning."""
     tokenizer = segmenter.tokenizer
     # the model writes what its vocabulary lacks in another way: curly quotes as straight ones
-    ids = model.labels(vocabulary_of(tokenizer).for_target.known_form(translation), tokenizer)
+    ids = model.labels(known_form(translation, vocabulary_of(tokenizer).for_target), tokenizer)
     limit = model.loaded.longest_target
     if limit is None or len(ids) <= limit:
         return Hypothesis(ids, [], was_cut=False)

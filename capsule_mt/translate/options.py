@@ -9,7 +9,7 @@ from capsule_mt.options.table import (
     NEUTRAL,
     nearest,
 )
-from capsule_mt.text.keeping import KEEP_KINDS
+from capsule_mt.text.rules import KEEP_KINDS
 
 if TYPE_CHECKING:
     from capsule_mt.coverage.options import CoverageOptions

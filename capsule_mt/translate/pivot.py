@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from capsule_mt.coverage.results import Coverage, SentenceCoverage
 from capsule_mt.messages import shown
-from capsule_mt.text.segments import Document, Piece, join_translations
+from capsule_mt.text.segments import Document, Piece, edits_of, join_translations
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS
 from capsule_mt.translate.options import TranslationOptions
@@ -251,4 +251,5 @@ def _text_translation(
         languages = (plan.first.languages[0], plan.second.languages[1])
         coverage = with_checks(coverage, document.with_blank_languages, text, languages)
     segments = tuple(segment for part in parts for segment in part.segments)
-    return Translation(text, partial(_mean_score, steps), coverage, segments, document.unknown)
+    edits = edits_of(document)
+    return Translation(text, partial(_mean_score, steps), coverage, segments, document.unknown, edits=edits)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.judgement import Judgement
     from capsule_mt.coverage.results import Adequacy, Coverage
+    from capsule_mt.text.rewriting import Edit
 
 
 class Segment(NamedTuple):
@@ -37,6 +38,8 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
         not requested.
     adequacy: the result of `Scorer.score(adequacy=True)`.
     judgement: what the judge of `Scorer.score(judge=...)` says; `None` without one, and for a blank text.
+    edits: what was changed in the text before the model read it: the row of the table of rules, the characters of the
+        text, what the model read instead, and what the translation copies.
     """
 
     def __init__(
@@ -49,10 +52,11 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
         alignment: tuple[tuple[int, int], ...] | None = None,
         adequacy: "Adequacy | None" = None,
         judgement: "Judgement | None" = None,
+        edits: "tuple[Edit, ...]" = (),
     ) -> None:
         self.text, self._score, self.coverage = text, score, coverage
         self.segments, self.unknown, self.alignment, self.adequacy = segments, unknown, alignment, adequacy
-        self.judgement = judgement
+        self.judgement, self.edits = judgement, edits
 
     @property
     def score(self) -> float | None:

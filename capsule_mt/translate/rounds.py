@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from capsule_mt.checks.certain import count_certain_faults, has_invented_mark
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn_once
-from capsule_mt.text.edges import as_label
+from capsule_mt.text.finishing import as_label
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.translate.aligning import aligned_rows
@@ -44,7 +44,7 @@ def rounds_of(documents: Sequence[Document]) -> list[Round]:
     rounds: list[Round] = []
     if any(piece.is_label for piece in pieces):
         rounds.append(with_label_forms)
-    if any(piece.masked is not None for piece in pieces):
+    if any(piece.keeps for piece in pieces):
         rounds.append(with_stand_ins)
     if any(piece.terms for piece in pieces):
         rounds.append(with_terms)
@@ -119,15 +119,14 @@ def _better(piece: Piece, original: Hypotheses, retried: Hypotheses, plan: Plan)
 def _count_faults(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> int:
     """Return how many certain faults a hypothesis has: lost items, and those of `count_certain_faults`."""
     text = plan.tokenizer.decode(hypothesis.ids)
-    num_lost = 0 if piece.masked is None else len(piece.masked.lost(text))
-    return num_lost + count_certain_faults(piece.text, text, plan.languages)
+    return len(piece.lost(text)) + count_certain_faults(piece.text, text, plan.languages)
 
 
 def _needs_retry(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> bool:
     """Return whether a hypothesis has a certain fault; if it has lost an item, stand-ins are its retry instead."""
     text = plan.tokenizer.decode(hypothesis.ids)
     has_faults = count_certain_faults(piece.text, text, plan.languages) > 0
-    return has_faults and not (piece.masked is not None and piece.masked.lost(text))
+    return has_faults and not piece.lost(text)
 
 
 def _with_invented_marks(piece: Piece, hypotheses: Hypotheses, plan: Plan) -> frozenset[int]:
@@ -200,7 +199,7 @@ def with_stand_ins(drafts: list[Draft], plan: Plan) -> list[Draft]:
         replacements = {
             index: plan.segmenter.retries(draft.piece, plan.tokenizer.decode(draft.hypotheses[0].ids))
             for index, draft in enumerate(drafts)
-            if draft.piece.masked is not None
+            if draft.piece.keeps
         }
         pieces = [piece for parts in replacements.values() for piece in parts]
         if not pieces:
@@ -213,11 +212,11 @@ def with_stand_ins(drafts: list[Draft], plan: Plan) -> list[Draft]:
 
 
 def _without_stand_ins(draft: Draft, tokenizer: Tokenizer) -> Draft:
-    masked, best = draft.piece.masked, draft.hypotheses[0]
-    if masked is None:
+    if not draft.piece.keeps:
         return draft
+    best = draft.hypotheses[0]
     hypotheses = [
-        best if masked.lost(tokenizer.decode(hypothesis.ids)) else hypothesis for hypothesis in draft.hypotheses
+        best if draft.piece.lost(tokenizer.decode(hypothesis.ids)) else hypothesis for hypothesis in draft.hypotheses
     ]
     return draft._replace(hypotheses=hypotheses)
 
@@ -255,7 +254,7 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
             tokens = [(draft.piece.tokens_of(term.span), term) for term in terms]
             ids, start = draft.hypotheses[0].ids, len(forced[index])
             prefixes[index], with_next_word[index] = prefixes_with_term(tokens, ids, decode, rows, start)
-        pieces = {index: _with_prefix(drafts[index].piece, encode(text)[:-1]) for index, text in prefixes.items()}
+        pieces = {index: drafts[index].piece.with_prefix(encode(text)[:-1]) for index, text in prefixes.items()}
         pieces = {index: piece for index, piece in pieces.items() if _has_room(piece, drafts[index], plan)}
         for index, hypotheses in zip(pieces, translated([*pieces.values()], continuation), strict=True):
             drafts[index] = drafts[index]._replace(hypotheses=hypotheses)
@@ -264,14 +263,6 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
         if not pending:
             break
     return drafts
-
-
-def _with_prefix(piece: Piece, prefix: list[int]) -> Piece:
-    from copy import copy  # late: few calls have a glossary
-
-    prefixed = copy(piece)
-    prefixed.prefix = prefix
-    return prefixed
 
 
 def _has_room(prefixed: Piece, draft: Draft, plan: Plan) -> bool:

@@ -56,7 +56,7 @@ def _search_batch(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
 def _readings(pieces: Sequence[Piece], plan: Plan) -> Readings | None:
     """Return what the search reads: for coverage, and the head that aligns what is restored or forced later."""
     readings = None if plan.coverage is None else plan.coverage.readings
-    needs_head = plan.options.alignment or any(piece.terms or piece.masked is not None for piece in pieces)
+    needs_head = plan.options.alignment or any(piece.terms or piece.keeps for piece in pieces)
     if needs_head and plan.head is not None:
         readings = (readings or Readings())._replace(head=plan.head)
     return readings

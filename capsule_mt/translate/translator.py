@@ -194,7 +194,7 @@ def _find_terms(glossary: "Glossary", documents: Sequence[Document]) -> None:
     for document in documents:
         for piece in document.pieces:
             terms = glossary.find(document.text, piece.span)
-            piece.terms = [term for term in terms if not (piece.masked and piece.masked.has_kept(term.span))]
+            piece.terms = [term for term in terms if not (piece.reading and piece.reading.has_kept(term.span))]
 
 
 def _warn_of(results: Sequence[Hypotheses], threshold: float | None) -> None:

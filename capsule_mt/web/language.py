@@ -25,20 +25,19 @@ from capsule_mt.checks import numbers as number_rules
 from capsule_mt.coverage import curves, piece_coverage, supported
 from capsule_mt.text import (
     alignment,
-    capitals,
     casing,
-    copying,
     edges,
     entities,
-    keeping,
-    normal,
-    numerals,
+    finishing,
+    reading,
     restoring,
+    rewriting,
     segments,
     sentences,
-    typography,
+    vocabulary,
     words,
 )
+from capsule_mt.text import rules as text_rules
 from capsule_mt.translate import rounds
 
 WORD_CHARACTERS, DIGITS, SPACES = r"\p{L}\p{N}_", r"\p{Nd}", r"\s\x1c-\x1f\x85"  # as Python's \w, \d and \s
@@ -49,14 +48,14 @@ BOUNDARY = rf"(?:(?<=[{WORD_CHARACTERS}])(?![{WORD_CHARACTERS}])|(?<![{WORD_CHAR
 NEGATED = {r"[^\W_]": r"[\p{L}\p{N}]", r"[^\W\d_]": r"[\p{L}\p{Nl}\p{No}]"}
 # with the flag "u", only these characters may be escaped
 SYNTAX = frozenset(r"^$\.*+?()[]{}|/")
-TOKENS = re.compile(r"\(\?i:[^()]*\)|\(\?P=\w+\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
+TOKENS = re.compile(r"\(\?P=\w+\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
 LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))"  # of a character beyond ASCII
 
 CASING = (
     *("CAPITALS", "LOWERCASE", "LOWERCASE_START", "FINAL_MARKS"),
     *("MIN_LINE_WORDS", "MIN_START_WORDS", "MAX_SHORT_WORD"),
     *("MIN_CAPITAL_SHARE", "MIN_KNOWN_SHARE", "MIN_KNOWN_IN_TITLE", "MIN_KNOWN_IN_HEADLINE"),
-    *("NAME_MARGIN", "NEIGHBOUR_SHARE", "MAX_FROM_NEIGHBOUR", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
+    *("NAME_MARGIN", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
 )
 # The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
 # Python would take 10 kB of a page
@@ -84,29 +83,29 @@ ENTITY_NAMES = """
 def javascript_pattern(pattern: str) -> str:
     """Return a regular expression of Python in JavaScript's syntax, for the flag "u"."""
     written = ""
-    dot_forms = [r"[^\n]"]  # what `.` stands for in each open group: the last entry is for the innermost one
+    # of each open group, the innermost one last: what `.` stands for, and whether letters stand for both cases
+    groups = [(r"[^\n]", False)]
     for token in TOKENS.findall(pattern):
-        if token.startswith("(?i:"):
-            inner = re.sub(r"(?<!\\)[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", token[4:-1])
-            written += f"(?:{javascript_pattern(inner)})"
-        elif token == "(?s:":
+        dot, both_cases = groups[-1]
+        if token in ("(?i:", "(?s:"):
             written += "(?:"
-            dot_forms.append("[^]")
+            groups.append(("[^]" if token == "(?s:" else dot, both_cases or token == "(?i:"))
         elif token.startswith("(?P="):
             written += rf"\k<{token[4:-1]}>"
-        elif token == "(?P<":
-            written += "(?<"
-            dot_forms.append(dot_forms[-1])
+        elif token[0] == "(":
+            written += token.replace("(?P<", "(?<")
+            groups.append(groups[-1])
+        elif token.startswith(r"[^\W") and token not in NEGATED:
+            written += f"(?:(?!{javascript_pattern('[' + token[4:])})[{WORD_CHARACTERS}])"
         elif token[0] == "[":
             written += NEGATED.get(token) or re.sub(r"\\(U[\da-f]{8}|.)", _escape_in_brackets, token, flags=re.DOTALL)
         elif token[0] == "\\" and len(token) == 2:
             written += _escape(token[1])
         else:
-            if token == "(":
-                dot_forms.append(dot_forms[-1])
-            elif token == ")":
-                dot_forms.pop()
-            written += dot_forms[-1] if token == "." else token
+            if token == ")":
+                groups.pop()
+            is_letter = both_cases and token.isascii() and token.islower()
+            written += f"[{token}{token.upper()}]" if is_letter else dot if token == "." else token
     return written
 
 
@@ -153,36 +152,27 @@ def patterns() -> dict[str, str]:
         "SPLIT_WORDS": r"\S+",  # what `str.split` returns
         "UNSPACED_SCRIPTS": words.UNSPACED_SCRIPTS,
         "CJK": words.CJK,
-        "ONE_GROUP": numerals.ONE_GROUP,
         "ENTITY": entities.ENTITY.pattern,
         "NO_BREAK_AFTER_NUMBER": entities.NO_BREAK_AFTER_NUMBER,
-        "COMPATIBLE": normal.COMPATIBLE,
-        "SEQUENCES": normal.SEQUENCES,
-        "FURTHER_SEQUENCES": normal.FURTHER_SEQUENCES,
-        "REPEATED": normal.REPEATED,
-        "ROMAN_WORD": normal.ROMAN_WORD,
-        "BEFORE_CODE_COMMA": normal.BEFORE_CODE_COMMA,
-        "WORD": normal.WORD.pattern,
-        "PLAIN_READ_WORD": normal.PLAIN_READ_WORD,
-        "WORD_BEGINS": normal.SENTENCE_START,
-        "CAPITAL_BEGINS": capitals.SENTENCE_START,
+        "ROMAN_WORD": rewriting.ROMAN_WORD,
+        "BEFORE_CODE_COMMA": rewriting.BEFORE_CODE_COMMA,
+        "WORD_BEGINS": rewriting.SENTENCE_START,
+        "CAPITAL_BEGINS": casing.SENTENCE_START,
+        "EMOJI": text_rules.EMOJI,
         "LINE": casing.LINE,
-        "CASED_WORD": casing.CASED_WORD,
-        "LANGUAGE_TOKEN": casing.LANGUAGE_TOKEN.pattern,
+        "NO_WORDS": casing.NO_WORDS.pattern,
         "VARIABLE": casing.VARIABLE,
         "MAY_START": casing.MAY_START,
         "QUOTED_START": casing.QUOTED_START,
+        "LONG_LOWERCASE_WORD": casing.LONG_LOWERCASE_WORD.pattern,
         "APOSTROPHE": edges.APOSTROPHE,
-        "FINAL_MARK": edges.FINAL_MARK,
-        "MARKS_AT_END": edges.MARKS_AT_END,
         "LABEL": edges.LABEL,
-        "LABEL_COLON": typography.LABEL_COLON,
-        "OPENING_QUOTE": typography.OPENING_QUOTE.pattern,
-        "CLOSING_QUOTE": typography.CLOSING_QUOTE.pattern,
-        "LABEL_END": edges.LABEL_END,
-        "FIRST_LETTER": edges.FIRST_LETTER,
-        "BARE_PLACEHOLDERS": copying.BARE_PLACEHOLDERS,
-        "NUMBER_PLACEHOLDER": copying.NUMBER_PLACEHOLDER,
+        "FINAL_MARK": finishing.FINAL_MARK,
+        "LABEL_COLON": finishing.LABEL_COLON,
+        "LABEL_END": finishing.LABEL_END,
+        "OPENING_QUOTE": finishing.OPENING_QUOTE.pattern,
+        "CLOSING_QUOTE": finishing.CLOSING_QUOTE.pattern,
+        "TAG_NAME": reading.TAG_NAME,
         "NUMBER": number_forms.NUMBER.pattern,
         "OTHER_DIGIT": number_forms.OTHER_DIGIT,
         "TIME_OR_DATE": number_rules.TIME_OR_DATE.pattern,
@@ -195,21 +185,7 @@ def patterns() -> dict[str, str]:
         "LAST_MARK": punctuation.END.pattern,
         "NUMBERS_AND_BRACKETS": certain.NUMBERS_AND_BRACKETS.pattern,
         "MAY_QUOTE": certain.MAY_QUOTE,
-        "EMOJI": copying.EMOJI,
-        "EMOJI_BEFORE": copying.EMOJI_BEFORE,
-        "LIST_MARK": copying.LIST_MARK,
-        "FURTHER_LIST_MARK": copying.FURTHER_LIST_MARK,
-        "NUMBERED": copying.NUMBERED,
-        "LEADER": copying.LEADER,
-        "SIGNS_AT_END": copying.SIGNS_AT_END,
         "LONG_WORD": segments.LONG_WORD,
-        "NON_WORD_SIGNS": copying.NON_WORD_SIGNS,
-        "BLOCK_TAG": keeping.BLOCK_TAG.removeprefix("(?i)"),
-        "TAG_NAME": keeping.TAG_NAME,
-        "BEFORE_SIGN": keeping.BEFORE_SIGN,
-        "AFTER_SIGN": keeping.AFTER_SIGN,
-        "LEFT_SIDE": keeping.LEFT_SIDE,
-        "RIGHT_SIDE": keeping.RIGHT_SIDE,
         "SENTENCE_ENDS": sentences.ENDS,
         "UNSPACED_END": sentences.UNSPACED_END,
         "QUOTED": sentences.QUOTED,
@@ -223,21 +199,26 @@ def patterns() -> dict[str, str]:
     }
 
 
+def rules() -> dict[str, Any]:
+    """Return the table of rules without its examples, with patterns in JavaScript's syntax."""
+    table = text_rules.as_json()
+    for row in table["rows"]:
+        del row["example"], row["read"]
+        row |= {column: _short_pattern(row[column]) for column in ("needs", "match")}
+    names = ("block_tag", "bare_placeholders", "number_placeholder", "signed_number", "cased_word", "compatible")
+    return table | {name: _short_pattern(table[name]) for name in names}
+
+
 def constants() -> dict[str, Any]:
     """Return the constants and patterns of `text`, `checks` and `coverage` by their names in JavaScript."""
     return {
         "PATTERNS": {name: _short_pattern(pattern) for name, pattern in patterns().items()},
-        "KEPT_PATTERNS": {kind: _short_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
+        "RULES": rules(),
         "ACCENTS": ACCENTS,
         "ENTITIES": _names_and_characters(ENTITY_NAMES.split()),
         "WINDOWS_1252": "".join(unescape(f"&#{code};") for code in range(0x80, 0xA0)),
-        "MIN_CAPITALS": capitals.MIN_LETTERS,
         "CJK_NEIGHBOURS": words.CJK_NEIGHBOURS,
         "MAX_DRIFT": words.MAX_DRIFT,
-        "PLAIN": normal.PLAIN,
-        "INVISIBLE": normal.ranges_of(normal.INVISIBLE),
-        "BETWEEN_LETTERS": normal.BETWEEN_LETTERS,
-        "LAST_WITHOUT_JOINERS": normal.LAST_WITHOUT_JOINERS,
         "UNSPACED_STOPS": sentences.UNSPACED_STOPS,
         "SPACED_CLOSING": sentences.SPACED_CLOSING,
         "CLOSING": sentences.CLOSING,
@@ -248,31 +229,21 @@ def constants() -> dict[str, Any]:
         "BEFORE_NUMBERS": sorted(sentences.BEFORE_NUMBERS),
         "SENTENCE_REACH": sentences.REACH,
         "LONGEST_CHARACTER": sentences.LONGEST_CHARACTER,
-        "WORD_REACH": normal.REACH,
-        "MAX_CODE": normal.MAX_CODE,
-        "MARGIN_OF_DIVIDED": normal.MARGIN_OF_DIVIDED,
-        "MAX_RANK_OF_REPEATED": normal.MAX_RANK_OF_REPEATED,
-        "STAND_INS": {kind: keeping.STAND_INS[kind] for kind in ("name", "amount", "count")},  # it does not keep years
-        "ARROWS": "".join(sorted(keeping.ARROWS)),
-        "SIGN_PAIRS": copying.SIGN_PAIRS,
-        "ARROW_STAND_IN": keeping.ARROW_STAND_IN,
-        "AROUND_ITEMS": keeping.AROUND_ITEMS,
-        "BLOCK_BREAK": keeping.BLOCK_BREAK,
-        "MAX_NUMBER": keeping.MAX_NUMBER,
         "MARK_MARGIN": restoring.MARK_MARGIN,
         "MIN_SHARE": alignment.MIN_SHARE,
         "MIN_SHARE_OF_BEST": alignment.MIN_SHARE_OF_BEST,
-        "MAX_ROUNDS": keeping.MAX_ROUNDS,
         "MAX_WORD": segments.MAX_WORD,
-        "FIRST_RANK": normal.FIRST_RANK,
-        "LOG_RANK_OF_TOKEN": normal.LOG_RANK_OF_TOKEN,
-        "LOG_RANK_OF_UNKNOWN": normal.LOG_RANK_OF_UNKNOWN,
         **{name: getattr(casing, name) for name in CASING},
+        "MIN_CAPITALS": casing.MIN_LETTERS,
+        **{
+            name: getattr(edges, name)
+            for name in ("LAST_WITH_FULL_STOP", "MIN_WORDS", "MAX_LABEL", "MAX_BESIDE_LABEL")
+        },
+        **{name: getattr(vocabulary, name) for name in ("FIRST_RANK", "LOG_RANK_OF_TOKEN", "LOG_RANK_OF_UNKNOWN")},
+        "MAX_RANK_OF_REPEATED": rewriting.MAX_RANK_OF_REPEATED,
+        "MAX_QUOTE": sentences.MAX_QUOTE,
+        "MAX_ROUNDS": reading.MAX_ROUNDS,
         "ABBREVIATION_LENGTHS": list(casing.ABBREVIATION_LENGTHS),
-        "ENCLOSING": edges.ENCLOSING,
-        "MAX_LABEL": edges.MAX_LABEL,
-        "MAX_BESIDE_LABEL": edges.MAX_BESIDE_LABEL,
-        "MIN_WORDS": edges.MIN_WORDS,
         "KEPT_KINDS": texts.KEPT_KINDS,
         "HALF": word_lists.check_words().half_hours,
         "MAX_SMALL_NUMBER": named_values.MAX_SMALL_NUMBER,
@@ -307,27 +278,29 @@ def _names_and_characters(names: Sequence[str]) -> str:
 
 
 def typography_of(language: str | None) -> dict[str, Any]:
-    """Return how a target language writes quotes, colons, spaces and the capital of i: see typography.js."""
-    has_spaces = typography.has_french_spaces(language)
+    """Return how a target language writes quotes, colons, spaces and the capital of i: see finishing.js."""
     return {
-        "quotes": typography.quotes_of(language),
-        "colon": typography.colon_of_label(":", language) if language else None,
-        "spaces": javascript_pattern(typography.FRENCH_SPACES) if has_spaces else None,
-        "dotless_i": capitals.has_dotless_i(language),
+        "quotes": finishing.quotes_of(language),
+        "colon": finishing.colon_of_label(":", language) if language else None,
+        "spaces": finishing.has_french_spaces(language),
+        "dotless_i": casing.has_dotless_i(language),
     }
 
 
-def numbers_of(source: str | None, target: str | None) -> dict[str, Any] | None:
-    """Return how two languages write numbers: see segments.js."""
-    forms = numerals.number_forms(source, target)
-    return forms and {**forms._asdict(), "pattern": javascript_pattern(forms.pattern)}
+def numbers_of(source: str | None, target: str | None) -> dict[str, list[str]] | None:
+    """Return the signs of numbers in two languages, between groups of three digits and before decimals."""
+    signs = [
+        [grouping, "." if grouping == "," else ","]
+        for grouping in (sentences.rules_of(language).grouping for language in (source, target))
+    ]
+    return dict(zip(("signs", "target_signs"), signs, strict=True)) if all(group for group, _ in signs) else None
 
 
 def sentence_rules(language: str | None) -> dict[str, Any]:
     """Return how a source language's sentences are split, and whether it has the letter \u0131."""
     rules = sentences.rules_of(language)._asdict()
     values = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in rules.items()}
-    return {**values, "dotless_i": capitals.has_dotless_i(language)}
+    return {**values, "dotless_i": casing.has_dotless_i(language)}
 
 
 def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:

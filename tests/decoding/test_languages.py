@@ -26,7 +26,7 @@ from capsule_mt.models.sentencepiece import read_sentencepiece
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.serve import running
 from capsule_mt.serve.batching import RequestSettings
-from capsule_mt.text.normal import vocabulary_of
+from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.translator_model import MAX_PAIRS
 from hf_capsule_mt.commands import shortlist

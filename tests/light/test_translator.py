@@ -16,8 +16,9 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.text.keeping import KEEP_KINDS, Item, parts_of
+from capsule_mt.text.keeping import Item, parts_of
 from capsule_mt.text.languages import check_language
+from capsule_mt.text.rules import KEEP_KINDS
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.pivot import PivotTranslator
 from capsule_mt.translate.search_plan import search_options

@@ -6,7 +6,8 @@ from pathlib import Path
 from tools.recipes import page
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = {f"{name}.md" for name in ("options", "api", "errors", "formats", "endpoints", "recipes", "evidence")}
+NAMES = ("options", "api", "errors", "formats", "endpoints", "recipes", "evidence", "rules")
+GENERATED = {f"{name}.md" for name in NAMES}
 
 
 GENERATED_SECTION = re.compile(r"<!-- ([a-z0-9_]+) -->.*?<!-- end of \1 -->", re.DOTALL)

@@ -21,6 +21,6 @@ async function call(path, fields) {
   const translator = await translatorOf(`${fields.source}-${fields.target}`);
   if (path === "cover") return { coverage: await translator.cover(fields.q, fields.translation) };
   const { marks } = translator; // without them, an alignment takes a pass for each token
-  const { text, coverage, alignment } = await translator.translate(fields.q, { coverage: marks, alignment: marks, num_beams: fields.num_beams });
-  return { translatedText: text, coverage, alignment };
+  const { text, coverage, alignment, edits } = await translator.translate(fields.q, { coverage: marks, alignment: marks, num_beams: fields.num_beams });
+  return { translatedText: text, coverage, alignment, edits };
 }

@@ -163,7 +163,14 @@ class MarkedText {
   }
 }
 
-/** Both texts, the pairs of words that belong together, and the problems. */
+/** Return what a rule changed in a text before the model read it, as a sentence. */
+function sentenceOfEdit({ row, model, back }, written) {
+  if (back !== null && model !== "") return `${quoted(written)} was copied, by the rule ${quoted(row)}.`;
+  if (model === "") return `The model did not see ${quoted(written)}, by the rule ${quoted(row)}.`;
+  return `The model read ${quoted(model)}, by the rule ${quoted(row)}.`;
+}
+
+/** Both texts, the pairs of words that belong together, the problems, and the edits of the source. */
 class MarkedTexts {
   constructor() {
     this.sides = { source: new MarkedText("source"), target: new MarkedText("target") };
@@ -184,7 +191,7 @@ class MarkedTexts {
   }
 
   clear() {
-    this.pairs = [];
+    [this.pairs, this.edits] = [[], []];
     this.isShown = false;
     for (const text of Object.values(this.sides)) text.clear();
     $("problems").hidden = true;
@@ -194,12 +201,12 @@ class MarkedTexts {
     for (const text of Object.values(this.sides)) text.hideNote();
   }
 
-  /** Show what a coverage finds, and return how many problems that are; `pairs` are of words that belong together. */
-  show(coverage, pairs) {
+  /** Show what a coverage finds, and return how many problems that are; `pairs` are of words that belong together, `edits` of the source. */
+  show(coverage, pairs, edits) {
     const problems = coverage ? problemsOf(coverage, this.sides.source.field.value, this.sides.target.field.value) : [];
     this.clear();
     this.isShown = true;
-    this.pairs = pairs;
+    [this.pairs, this.edits] = [pairs, edits];
     for (const text of Object.values(this.sides)) text.draw(problems);
     $("problem-list").replaceChildren(...problems.map((problem) => this.itemOf(problem)));
     $("problems").hidden = problems.length === 0;
@@ -249,8 +256,15 @@ class MarkedTexts {
     if (note) this.sides[side].showNote(note, segment);
   }
 
-  /** Return what is known about a word in one or two sentences, or an empty text. */
-  noteOf(side, { problem, word }) {
+  /** Return what is known about a word in a few sentences, or an empty text. */
+  noteOf(side, segment) {
+    const text = this.sides[side].field.value;
+    const edits = side === "source" ? this.edits.filter(({ start, end }) => start < segment.end && segment.start < end) : [];
+    return [this.originOf(side, segment), ...edits.map((edit) => sentenceOfEdit(edit, text.slice(edit.start, edit.end)))].filter(Boolean).join(" ");
+  }
+
+  /** Return what became of a word, or what it comes from. */
+  originOf(side, { problem, word }) {
     const partners = word === undefined ? [] : this.partners(side, word);
     const names = partners.map((index) => quoted(this.sides[side === "source" ? "target" : "source"].words[index])).join(", ");
     if (!problem) return names && `${quoted(this.sides[side].words[word])} ${side === "source" ? "became" : "comes from"} ${names}.`;

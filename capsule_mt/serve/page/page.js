@@ -52,13 +52,13 @@ function requiredText(id, description) {
 // ---- translating and checking
 async function translate(beams) {
   const q = requiredText("source", "a text");
-  const fields = { q, source: $("from").value, target: $("to").value, coverage: true, alignment: true, ...chosenMarks() };
+  const fields = { q, source: $("from").value, target: $("to").value, coverage: true, alignment: true, edits: true, ...chosenMarks() };
   const answer = await call("translate", { ...fields, ...(beams && { num_beams: beams }) });
   const previous = $("target").value;
   $("target").value = answer.translatedText;
   showDetected(answer.detectedLanguage?.language ?? null);
   const isOutdated = $("source").value !== q; // the text was changed while it was translated
-  const message = showMarks(isOutdated ? null : answer.coverage, isOutdated ? null : answer.alignment);
+  const message = isOutdated ? showMarks(null) : showMarks(answer.coverage, answer.alignment, answer.edits);
   $("again").hidden = !(settings.maxBeams > 1) || beams === settings.maxBeams;
   if (detected === $("to").value) return `The text is already in ${nameOf(detected)}.`;
   if (beams && previous === answer.translatedText) return `The translation stays as it was. ${message}`;
@@ -71,7 +71,7 @@ async function check() {
   if ($("from").value === AUTO) showDetected((await call("detect", { q }))[0].language);
   const { coverage } = await call("cover", { q, translation, ...chosenMarks(), source: sourceCode(), target: $("to").value });
   const isOutdated = $("source").value !== q || $("target").value !== translation;
-  const message = showMarks(isOutdated ? null : coverage, null);
+  const message = showMarks(isOutdated ? null : coverage);
   $("again").hidden = true;
   return `Checked. ${message}`;
 }
@@ -83,8 +83,8 @@ function chosenMarks() {
 }
 
 /** Mark the problems of a translation in both texts and list them; return a message with their number. */
-function showMarks(coverage, pairs) {
-  const numProblems = texts.show(coverage, pairs ?? []);
+function showMarks(coverage, pairs, edits) {
+  const numProblems = texts.show(coverage, pairs ?? [], edits ?? []);
   const pair = `${sourceCode()}-${$("to").value}`;
   $("choice").hidden = !settings.verified?.includes(pair);
   for (const { option, label } of choices) {

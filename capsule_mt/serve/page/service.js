@@ -11,7 +11,9 @@ async function call(path, fields) {
   }
   const answer = await response.json().catch(() => null);
   if (response.ok && answer !== null) {
-    if (answer.coverage) countInUtf16(answer.coverage, fields.q, answer.translatedText ?? fields.translation);
+    const { coverage, edits = [] } = answer;
+    countInUtf16(fields?.q, [...(coverage ? [...coverage.words, ...coverage.sentences] : []), ...edits]);
+    countInUtf16(answer.translatedText ?? fields?.translation, coverage?.target_words ?? []);
     return answer;
   }
   if (response.status === 403) {
@@ -30,14 +32,10 @@ function requestOf(fields) {
   return { method: "POST", body };
 }
 
-/** Change the offsets of a coverage from characters, which Python counts, to JavaScript's units of UTF-16. */
-function countInUtf16(coverage, source, translation) {
-  for (const [text, spans] of [
-    [source, [...coverage.words, ...coverage.sentences]],
-    [translation, coverage.target_words ?? []],
-  ]) {
-    const offsets = [0];
-    for (const character of text) offsets.push(offsets.at(-1) + character.length);
-    for (const span of spans) [span.start, span.end] = [offsets[span.start], offsets[span.end]];
-  }
+/** Change the offsets of spans of a text from characters, which Python counts, to JavaScript's units of UTF-16. */
+function countInUtf16(text, spans) {
+  if (!spans.length) return;
+  const offsets = [0];
+  for (const character of text) offsets.push(offsets.at(-1) + character.length);
+  for (const span of spans) [span.start, span.end] = [offsets[span.start], offsets[span.end]];
 }

@@ -15,8 +15,8 @@ from capsule_mt.coverage.verified import Candidate, ForcedPair, covered_share, d
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Forced
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.text.keeping import overlaps
 from capsule_mt.text.lengths import ExpectedLength
+from capsule_mt.text.reading import overlaps
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord

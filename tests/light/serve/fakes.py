@@ -9,6 +9,7 @@ from capsule_mt import Coverage, Translation, Word
 from capsule_mt.checks.rules import checks_of
 from capsule_mt.coverage.results import SentenceCoverage, TargetWord
 from capsule_mt.engine.stopping import raise_if_stopped
+from capsule_mt.text.rewriting import Edit
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.sentences import Span
 
@@ -62,7 +63,13 @@ class Upper:
         text = "".join(outputs)
         coverage = self._coverage(documents[0].text, text.lower()) if options.coverage else None
         alignment = self._alignment(documents[0].text, text.lower()) if options.alignment else None
-        return [[Translation(text + "'" * rank, None, coverage, (), 0.0, alignment) for rank in range(returned)]]
+        edits = tuple(Edit("q", *match.span(), "", "q") for match in re.finditer("q", documents[0].text))
+        return [
+            [
+                Translation(text + "'" * rank, None, coverage, (), 0.0, alignment, edits=edits)
+                for rank in range(returned)
+            ]
+        ]
 
     @staticmethod
     def _alignment(text, translation):

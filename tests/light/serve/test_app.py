@@ -344,6 +344,13 @@ def test_words_that_belong_together(client):
     assert "`alignment` is for texts" in error_of(client.translate(q="a", format="html", alignment=True), 400)
 
 
+def test_edits_of_a_text(client):
+    answer = client.translate(q=["a quick fox", ""], edits=True).json()
+    assert answer["edits"] == [[{"row": "q", "start": 2, "end": 3, "model": "", "back": "q"}], []]
+    assert "edits" not in client.translate(q="a").json()
+    assert "`edits` is for texts" in error_of(client.translate(q="a", format="html", edits=True), 400)
+
+
 def test_words_of_a_given_translation_that_belong_together(client):
     answer = client.post("/cover", q=["a quick fox", ""], translation=["FOX, a", ""], alignment=True).json()
     assert answer["alignment"] == [[[0, 1]], []]

@@ -2,7 +2,12 @@
 
 import re
 
+from capsule_mt.text.finishing import with_marks, without_marks
+from capsule_mt.text.reading import Reading, parts_in
+from capsule_mt.text.rewriting import Form, Rewriter, keep_edits
+from capsule_mt.text.rules import COPIED_KINDS
 from capsule_mt.text.tokenizer_protocol import Encoded
+from capsule_mt.text.vocabulary import Vocabulary
 
 
 class WordTokenizer:
@@ -51,3 +56,35 @@ class CharacterTokenizer:
 
     def decode(self, ids):
         return "".join(self.tokens[token] for token in ids if token > 1)
+
+
+def form_of(text, tokenizer, kinds=COPIED_KINDS, **options):
+    """Return what the rules make of a text."""
+    return Rewriter(Vocabulary(tokenizer), tuple(kinds), **options).read(text)
+
+
+def kept(text, kinds=COPIED_KINDS):
+    """Return a text as a model reads it of which items of these kinds are kept, and nothing else changes."""
+    return whole(Form(text, keep_edits(text, kinds), kinds))
+
+
+def outside_items(change, text, *arguments):
+    """Apply a step of `finishing` to a translation."""
+    marked, items = with_marks(text)
+    return without_marks(change(marked, *arguments), items)
+
+
+def whole(form):
+    """Return a form as one reading."""
+    return Reading(form, parts_in(form, 0, len(form.text)))
+
+
+def with_items(form):
+    """Return the text of a form, with the user's characters of its items and tags."""
+    written, end = "", 0
+    for offset, edit in zip(form.offsets, form.edits, strict=True):
+        stop = offset + len(edit.in_form)
+        written += form.text[end:offset]
+        written += form.text[offset:stop] if edit.back is None else form.source[edit.start : edit.end]
+        end = stop
+    return written + form.text[end:]

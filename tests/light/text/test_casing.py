@@ -5,31 +5,45 @@ from pathlib import Path
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.text.capitals import has_dotless_i
-from capsule_mt.text.casing import in_sentence_case, restored_case
-from capsule_mt.text.edges import as_label
-from capsule_mt.text.normal import Vocabulary
+from capsule_mt.text.casing import CAPITALS, has_dotless_i, in_sentence_case, restored_case
+from capsule_mt.text.finishing import as_label
+from capsule_mt.text.vocabulary import Vocabulary
 from tests.fixtures.vectors import vectors
-from tests.light.text.fakes import CharacterTokenizer
+from tests.light.text.fakes import CharacterTokenizer, form_of, outside_items, with_items
 
-VECTORS, DOTLESS_I = vectors("casing"), vectors("dotless_i")
+VECTORS, DOTLESS_I, CAPITALS_VECTORS = vectors("casing"), vectors("dotless_i"), vectors("capitals")
 CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
+
+
+TOKENIZER = CharacterTokenizer([*VECTORS["words"], *VECTORS["characters"]])
+LETTERS = {letter for case in CAPITALS_VECTORS["cases"] for text in case.values() for letter in text or ""}
 
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return Vocabulary(CharacterTokenizer([*VECTORS["words"], *VECTORS["characters"]]))
+    return Vocabulary(TOKENIZER)
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=repr)
-def test_what_the_model_reads(case, vocabulary):
+def test_what_the_model_reads(case):
     text = case["text"]
-    cased = in_sentence_case(text, vocabulary, "en")
-    assert cased.text == case["read"]
-    assert len(cased.text) == len(text)
+    form = form_of(text, TOKENIZER, src_lang="en")
+    assert with_items(form) == case["read"]
     parts = [(text.index(part), name) for part, name in case["lines"]]
-    assert [name for _, name in cased.lines] == [name for _, name in parts]
-    assert [cased.case_at(offset) for offset, _ in parts] == [name for _, name in parts]
+    assert [name for _, name in form.lines] == [name for _, name in parts]
+    assert [form.case_at(offset) for offset, _ in parts] == [name for _, name in parts]
+
+
+@pytest.mark.parametrize("case", CAPITALS_VECTORS["cases"], ids=repr)
+def test_texts_in_capitals(case):
+    form = form_of(case["text"], CharacterTokenizer([*LETTERS]))
+    assert (with_items(form) if form.lines else None) == case["lowercase"]
+
+
+@pytest.mark.parametrize("case", CAPITALS_VECTORS["translations"], ids=repr)
+def test_a_translation_in_capitals_has_as_many_letters(case, vocabulary):
+    assert outside_items(restored_case, case["text"], CAPITALS, vocabulary) == case["capitals"]
+    assert len(case["text"]) == len(case["capitals"])
 
 
 @pytest.mark.parametrize("case", VECTORS["translations"], ids=repr)
@@ -68,22 +82,20 @@ def test_every_word_is_where_its_offsets_say(text, sentence):
 
 def test_dots_take_linear_time(vocabulary):
     text = f"A B{'.' * 200_000}1"
-    assert in_sentence_case(text, vocabulary).text == text  # quadratic time would take minutes
+    assert in_sentence_case(text, vocabulary) == (text, [])  # quadratic time would take minutes
 
 
-@pytest.fixture(scope="module")
-def vocabulary_with_dotless_i():
-    return Vocabulary(CharacterTokenizer([*DOTLESS_I["words"], *DOTLESS_I["characters"]]))
+TOKENIZER_WITH_DOTLESS_I = CharacterTokenizer([*DOTLESS_I["words"], *DOTLESS_I["characters"]])
 
 
 @pytest.mark.parametrize("case", DOTLESS_I["cases"], ids=repr)
-def test_languages_with_a_dotless_i(case, vocabulary_with_dotless_i):
-    assert in_sentence_case(case["text"], vocabulary_with_dotless_i, case["language"]).text == case["read"]
+def test_languages_with_a_dotless_i(case):
+    assert with_items(form_of(case["text"], TOKENIZER_WITH_DOTLESS_I, src_lang=case["language"])) == case["read"]
 
 
 @pytest.mark.parametrize("case", DOTLESS_I["translations"], ids=repr)
-def test_translations_into_languages_with_a_dotless_i(case, vocabulary_with_dotless_i):
-    restored = restored_case(case["text"], case["case"], vocabulary_with_dotless_i, case["language"])
+def test_translations_into_languages_with_a_dotless_i(case):
+    restored = restored_case(case["text"], case["case"], Vocabulary(TOKENIZER_WITH_DOTLESS_I), case["language"])
     assert restored == case["restored"]
 
 
@@ -94,7 +106,3 @@ def test_labels_in_languages_with_a_dotless_i(case):
 
 def test_codes_of_languages_with_a_dotless_i():
     assert [has_dotless_i(code) for code in ("tr", "tur_Latn", "az", "en", None)] == [True, True, True, False, False]
-
-
-def test_a_divided_word_joins_its_lines(vocabulary):
-    assert in_sentence_case("The old man is in the ci-\nty of the old man.", vocabulary, "en").lines == ()

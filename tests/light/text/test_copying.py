@@ -5,30 +5,36 @@ import time
 
 import pytest
 
-from capsule_mt.text import keeping
-from capsule_mt.text.copying import NON_WORDS, is_ordinary, lacks_words, may_have_non_words, without_copied_edges
-from capsule_mt.text.keeping import COPIED_KINDS, Item, masked, parts_of
-from capsule_mt.text.sentences import Span
+from capsule_mt.text.edges import without_copied_edges
+from capsule_mt.text.keeping import Item, lacks_words, parts_of
+from capsule_mt.text.reading import Reading, parts_in
+from capsule_mt.text.rewriting import Form, keep_edits
+from capsule_mt.text.rules import COPIED_KINDS, ROWS
+from capsule_mt.text.sentences import Span, stripped
 from tests.fixtures.vectors import vectors
+from tests.light.text.fakes import kept
+
+
+def translated(text, has_ordinals=True):
+    """Return what of a text is translated."""
+    form = Form(text, keep_edits(text, COPIED_KINDS), COPIED_KINDS)
+    span = without_copied_edges(form.text, stripped(form.text, Span(0, len(form.text))), has_ordinals)
+    return Reading(form, parts_in(form, *span)).user_text if span.start < span.end else ""
 
 
 @pytest.mark.parametrize("case", vectors("copying")["cases"], ids=repr)
 def test_what_is_copied(case):
     text = case["text"]
-    start, end = without_copied_edges(text, Span(0, len(text.rstrip())), case.get("has_ordinals", True))
-    assert text[start:end] == case["translated"]
-    items = [[part.kind, part] for part in parts_of(text, COPIED_KINDS) if isinstance(part, Item)]
-    assert items == case["items"]
-    kept = [part for part, _ in masked(text, copies=True).parts if isinstance(part, Item)]  # after fast checks
-    assert [[item.kind, item] for item in kept] == items
+    assert translated(text, case.get("has_ordinals", True)) == case["translated"]
+    assert [[part.kind, part] for part in parts_of(text, COPIED_KINDS) if isinstance(part, Item)] == case["items"]
 
 
-@pytest.mark.parametrize("name", ["copying", "keeping", "emphasis", "restoring", "numerals"])
-def test_fast_checks_let_no_item_pass(name):
+@pytest.mark.parametrize("name", ["copying", "keeping", "emphasis", "restoring", "numerals", "normal", "entities"])
+def test_the_needs_of_a_row_hide_no_match(name):
+    rows = [row for row in ROWS if row.needs and row.stage in ("keep", "form") and "<group>" not in row.match]
     for text in _strings(vectors(name)):
-        assert may_have_non_words(text) or re.search(NON_WORDS, text) is None
-        assert not is_ordinary(text) or parts_of(text, COPIED_KINDS) in ([text], [])
-        assert not is_ordinary(text) or re.search(r"\d", text) is None
+        for row in rows:
+            assert re.search(row.needs, text) or not re.search(row.match, text), row.id
 
 
 def _strings(value):
@@ -41,22 +47,14 @@ def _strings(value):
 
 @pytest.mark.parametrize("text", ["WWW.A.DE", "Www.a.de", "wWw.a.de", "see www.a.de"])
 def test_an_address_may_begin_with_capitals(text):
-    assert masked(text, copies=True).items
-
-
-@pytest.mark.parametrize(
-    "text", ["At 10:30: he/she paid $5, 5 % or 5% (or so)!", "\u041e\u043d \u0441\u043f\u0438\u0442."]
-)
-def test_frequent_marks_need_no_slow_pattern(text, monkeypatch):
-    monkeypatch.setattr(keeping, "parts_of", lambda text, kinds: [text] if not kinds else pytest.fail("slow"))
-    assert masked(text, copies=True).text == text
+    assert kept(text).items
 
 
 @pytest.mark.timeout(30)
 def test_emoji_in_a_sentence_and_after_it_take_linear_time():
     text = "a" + "\u2600" * 50_000 + "b \u2600\ufe0f \U0001f600"
-    assert without_copied_edges(text, Span(0, len(text))) == Span(0, 50_002)  # an exponential pattern never ends
-    assert without_copied_edges("a \u2600", Span(0, 3)) == Span(0, 1)
+    assert translated(text) == text[:50_002]  # an exponential pattern never ends
+    assert translated("a \u2600") == "a"
     assert not lacks_words("a <!-- b" + "<!--" * 20_000)
     assert not lacks_words("a %" + "0" * 100_000)
 
@@ -83,9 +81,7 @@ def test_emoji_in_a_sentence_and_after_it_take_linear_time():
     ],
 )
 def test_names_and_signs_take_linear_time(unit):
-    assert (
-        _growth(lambda text: (parts_of(text, COPIED_KINDS), without_copied_edges(text, Span(0, len(text)))), unit) < 9
-    )
+    assert _growth(lambda text: (parts_of(text, COPIED_KINDS), translated(text)), unit) < 9
 
 
 @pytest.mark.parametrize("unit", ["<!-- ", "{# ", "<%# ", "<%-- ", "{{!-- ", "{{! ", "{/* ", "{{/* "])

@@ -7,10 +7,12 @@ from itertools import pairwise, product
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.text.edges import MARKS_AT_END, marks_at_end, with_ending
+from capsule_mt.text.edges import MARKS, ending_of
+from capsule_mt.text.finishing import with_ending
 from capsule_mt.text.segments import Segmenter
+from capsule_mt.text.sentences import Span
 from tests.fixtures.vectors import vectors
-from tests.light.text.fakes import CharacterTokenizer
+from tests.light.text.fakes import CharacterTokenizer, outside_items
 from tests.light.text.test_casing import CHECKPOINTS
 
 VECTORS = vectors("edges")
@@ -36,8 +38,8 @@ def test_what_the_model_reads(case):
 
 def test_the_fast_check_for_marks_at_the_end_misses_none():
     for ending in map("".join, product("a .!\u2026)\u201d", repeat=4)):
-        expected, match = re.search(MARKS_AT_END, ending), marks_at_end(ending)
-        assert (match and match.span()) == (expected and expected.span()), ending
+        expected, found = re.search(MARKS.match, ending), ending_of(ending, Span(0, len(ending)))
+        assert (found and (found.start, found.end)) == (expected and expected.span()), ending
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_several_dots_are_read_as_a_full_stop(text, read, ending):
 
 @pytest.mark.parametrize("case", VECTORS["translations"], ids=repr)
 def test_translations_get_the_ending_back(case):
-    assert with_ending(case["text"], case["ending"]) == case["restored"]
+    assert outside_items(with_ending, case["text"], case["ending"]) == case["restored"]
 
 
 @pytest.fixture(scope="module")

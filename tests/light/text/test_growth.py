@@ -12,10 +12,11 @@ import pytest
 from capsule_mt.checks.rules import checks_of
 from capsule_mt.formats.reading import parse
 from capsule_mt.formats.units import Translated
-from capsule_mt.text.keeping import COPIED_KINDS, Masked, masked
+from capsule_mt.text.reading import Reading
 from capsule_mt.text.restoring import restored
 from capsule_mt.text.segments import Segmenter, join_translations
 from capsule_mt.text.tokenizer_protocol import Encoded
+from tests.light.text.fakes import kept
 
 NUM_UNITS, GROWTH = 400, 4
 MAX_RATIO = 8  # quadratic time has 16; caches and memory cost linear time a little more than 4
@@ -119,15 +120,15 @@ def checks(text):
 
 
 def retries(text):
-    source = masked(text, copies=True)
+    source = kept(text)
     lost = source.lost("a")
     retry = source.with_stand_ins(lost)
     (retry or source).lost(text)
-    source.around_items()
+    source.around_items(None)
 
 
 def items_restored(text):
-    source = Masked(masked(text, copies=True).parts, COPIED_KINDS)
+    source = Reading(kept(text).form, kept(text).parts, stand_ins={})
     restored(source, [], lambda ids: text, list)
 
 

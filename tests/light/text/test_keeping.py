@@ -11,13 +11,15 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.search import Hypothesis
-from capsule_mt.text.keeping import COPIED_KINDS, KEEP_KINDS, SIGN, STAND_INS, Item, masked, parts_of
-from capsule_mt.text.normal import vocabulary_of
-from capsule_mt.text.sentences import Span
+from capsule_mt.text.keeping import Item, parts_of
+from capsule_mt.text.reading import is_number_placeholder
+from capsule_mt.text.rewriting import Edit
+from capsule_mt.text.rules import COPIED_KINDS, KEEP_KINDS, STAND_INS
+from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.text.words import WORDS
 from tests.fixtures.vectors import vectors
 from tests.light.decoders import translator
-from tests.light.text.fakes import WordTokenizer
+from tests.light.text.fakes import WordTokenizer, kept
 
 ROOT = Path(__file__).resolve().parents[3]
 VECTORS = vectors("keeping")
@@ -119,15 +121,15 @@ def test_the_sign_of_a_note_follows_its_word():
 
 @pytest.mark.parametrize("text", ["It costs $100.", "{name} has %s of 100 files.", "{w}px and %d%%", "<b>count</b>"])
 def test_text_without_placeholders_for_numbers_is_read_as_it_is(text):
-    source = masked(text, KEEP_KINDS)
-    assert source.with_numbers_for_placeholders() is source
+    assert kept(text, KEEP_KINDS).stand_ins == {}
 
 
 @pytest.mark.parametrize("part", ["n.", "n, ", "count_"])
 def test_long_placeholders_take_linear_time(part):
     start = time.process_time()
     for opening in "{", "$":
-        assert not Item(f"{opening}{part * (200_000 // len(part))}(", "placeholders").is_number_placeholder
+        text = f"{opening}{part * (200_000 // len(part))}("
+        assert not is_number_placeholder(Edit("placeholder", 0, len(text), None, text))
     assert time.process_time() - start < 5  # a quadratic pattern needs minutes
 
 
@@ -255,9 +257,9 @@ def test_a_sentence_begins_after_a_glued_placeholder():
 
 @pytest.mark.parametrize("case", vectors("emphasis")["cases"], ids=repr)
 def test_a_model_does_not_read_marks_of_emphasis(case):
-    source = masked(case["text"], copies=True)
+    source = kept(case["text"])
     assert source.text == case["read"]
-    assert [part for part, _ in source.parts if getattr(part, "kind", "") == "emphasis"] == case["marks"]
+    assert [part.written for part in source.parts if part.is_emphasis] == case["marks"]
 
 
 @pytest.mark.parametrize("mark", ["_", "*", "~"])
@@ -284,11 +286,3 @@ def test_emphasis_is_around_the_same_words():
     translation = model("The **old** man buys a _red_ hat.", coverage=CoverageOptions(), alignment=True)
     assert translation.text.replace("**", "").replace("_", "") == plain
     assert [word.text for word in translation.coverage.words] == ["The", "old", "man", "buys", "a", "red", "hat", "."]
-
-
-def test_an_added_full_stop_stays_added_beside_a_sign_that_the_vocabulary_lacks():
-    text = masked("x \u2264 y in all cases", ())
-    end = len(text.text)
-    completed = text.with_ending(Span(end, end), ".").with_unknown({Span(2, 3): SIGN})
-    assert [str(part) for part, _ in completed.parts] == ["x ", "\u2264", " y in all cases", "."]
-    assert completed.is_added(Span(len(completed.text) - 1, len(completed.text)))

@@ -6,12 +6,13 @@ import pytest
 
 from capsule_mt import CoverageOptions
 from capsule_mt.engine.search import Hypothesis
-from capsule_mt.text.edges import as_label, label_in, without_enclosing
+from capsule_mt.text.edges import label_in, without_enclosing
+from capsule_mt.text.finishing import as_label
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.sentences import Span
 from tests.fixtures.vectors import vectors
 from tests.light.decoders import END, translator
-from tests.light.text.fakes import WordTokenizer
+from tests.light.text.fakes import WordTokenizer, outside_items
 
 VECTORS = vectors("labels")
 
@@ -30,7 +31,7 @@ def test_what_is_a_label(case):
 
 @pytest.mark.parametrize("case", VECTORS["translations"], ids=repr)
 def test_translations_of_labels(case):
-    assert as_label(case["text"], case["source"]) == case["restored"]
+    assert outside_items(as_label, case["text"], case["source"]) == case["restored"]
 
 
 @pytest.mark.parametrize("case", VECTORS["forms"], ids=repr)

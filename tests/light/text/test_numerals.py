@@ -4,12 +4,10 @@ import string
 
 import pytest
 
-from capsule_mt.text.normal import Vocabulary
-from capsule_mt.text.numerals import number_forms, with_copied_numbers, with_grouping, with_target_signs
+from capsule_mt.text.finishing import with_copied_numbers
 from capsule_mt.text.segments import Segmenter
-from capsule_mt.web.language import numbers_of
 from tests.fixtures.vectors import vectors
-from tests.light.text.fakes import CharacterTokenizer
+from tests.light.text.fakes import CharacterTokenizer, form_of, outside_items, whole, with_items
 
 TOKENIZER = CharacterTokenizer(string.printable)
 NUMBERS = vectors("numbers")
@@ -17,7 +15,8 @@ NUMBERS = vectors("numbers")
 
 @pytest.mark.parametrize("case", vectors("numerals")["cases"], ids=repr)
 def test_numbers_of_one_group(case):
-    assert with_grouping(case["text"], case["sign"], Vocabulary(TOKENIZER)) == case["read"]
+    language = {",": "en", ".": "pt", "": None}[case["sign"]]
+    assert with_items(form_of(case["text"], TOKENIZER, src_lang=language)) == case["read"]
 
 
 @pytest.mark.parametrize(
@@ -36,23 +35,15 @@ def test_the_source_language_decides(language, keep, read):
 
 @pytest.mark.parametrize("case", NUMBERS["cases"], ids=repr)
 def test_numbers_that_are_kept(case):
-    forms = number_forms(*case["languages"].split("-"))
-    read = case["text"] if forms is None else with_target_signs(case["text"], forms, Vocabulary(TOKENIZER))
-    assert read == case["read"]
+    source, target = case["languages"].split("-")
+    reading = whole(form_of(case["text"], TOKENIZER, src_lang=source, tgt_lang=target))
+    assert "".join(part.written or part.text for part in reading.parts) == case["read"]
 
 
 @pytest.mark.parametrize("case", NUMBERS["translations"], ids=repr)
 def test_numbers_that_a_model_copies(case):
-    forms = number_forms(*case["languages"].split("-"))
-    written = case["text"] if forms is None else with_copied_numbers(case["text"], case["source"], forms)
-    assert written == case["written"]
-
-
-def test_the_forms_in_the_vectors_are_current():
-    assert {pair: numbers_of(*pair.split("-")) for pair in NUMBERS["forms"]} == {
-        pair: forms and {**forms, "signs": tuple(forms["signs"]), "target_signs": tuple(forms["target_signs"])}
-        for pair, forms in NUMBERS["forms"].items()
-    }
+    languages = case["languages"].split("-")
+    assert outside_items(with_copied_numbers, case["text"], case["source"], *languages) == case["written"]
 
 
 @pytest.mark.parametrize(
@@ -70,4 +61,4 @@ def test_a_long_number_is_kept_in_the_form_of_the_target_language(languages, kee
     (piece,) = segmenter.document("He has 1,400.50 of 1,500.").pieces
     assert piece.text == read
     if not keep:
-        assert [part for part, _ in piece.source.parts if getattr(part, "kind", "") == "numerals"] == [read[7:15]]
+        assert [part.written for part in piece.reading.parts if part.is_item] == [read[7:15]]

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from capsule_mt import CoverageOptions
-from capsule_mt.text.normal import INVISIBLE
+from capsule_mt.text.rules import INVISIBLE
 from tests.light.decoders import Echo, translator
 from tests.light.text.fakes import WordTokenizer
 

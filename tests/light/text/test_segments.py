@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from capsule_mt.text.copying import lacks_words
+from capsule_mt.text.keeping import lacks_words
 from capsule_mt.text.segments import Segmenter, batches_of, join_translations
 from tests.light.text.fakes import WordTokenizer
 

@@ -29,7 +29,7 @@ def test_rules(case):
 @pytest.mark.parametrize("case", VECTORS["fits"], ids=repr)
 def test_cuts_of_a_sentence(case):
     text = case["text"]
-    pieces = split_to_fit(text, Span(0, len(text)), lambda part: len(part) <= case["limit"])
+    pieces = split_to_fit(text, Span(0, len(text)), lambda part: part.end - part.start <= case["limit"])
     assert [text[piece.start : piece.end] for piece in pieces] == case["pieces"]
 
 
@@ -46,7 +46,7 @@ def test_spans_are_in_order_and_leave_out_only_space():
             end = span.end
         assert not text[end:].strip()
         for span in spans:
-            pieces = split_to_fit(text, span, lambda part: len(part) <= 7)
+            pieces = split_to_fit(text, span, lambda part: part.end - part.start <= 7)
             assert all(0 < piece.end - piece.start <= 7 for piece in pieces)
             covered = "".join(text[piece.start : piece.end] for piece in pieces)
             assert "".join(covered.split()) == "".join(text[span.start : span.end].split())
@@ -55,7 +55,7 @@ def test_spans_are_in_order_and_leave_out_only_space():
 def test_an_emoji_of_several_characters_stays_whole():
     family = "👩\u200d👩\u200d👧"
     text = family * 9
-    pieces = split_to_fit(text, Span(0, len(text)), lambda part: len(part) <= 12)
+    pieces = split_to_fit(text, Span(0, len(text)), lambda part: part.end - part.start <= 12)
     assert {text[piece.start : piece.end].replace(family, "") for piece in pieces} == {""}
 
 
@@ -64,8 +64,8 @@ def test_a_long_run_of_marks_is_cut_in_few_steps():
     asked = []
 
     def fits(part):
-        asked.append(len(part))
-        return len(part) <= 10
+        asked.append(part.end - part.start)
+        return asked[-1] <= 10
 
     pieces = split_to_fit(text, Span(0, len(text)), fits)
     assert "".join(text[piece.start : piece.end] for piece in pieces) == text

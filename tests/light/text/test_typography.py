@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from capsule_mt.text.typography import (
+from capsule_mt.text.finishing import (
     colon_of_label,
     has_french_spaces,
     quotes_of,
@@ -15,7 +15,7 @@ from capsule_mt.text.typography import (
 )
 from tests.fixtures.vectors import vectors
 from tests.light.decoders import translator
-from tests.light.text.fakes import WordTokenizer
+from tests.light.text.fakes import WordTokenizer, outside_items
 from tests.light.text.test_offsets import Copying
 
 
@@ -63,7 +63,8 @@ def test_quotes(text, language, translation):
 
 @pytest.mark.parametrize("case", vectors("typography")["quotes"], ids=repr)
 def test_what_is_not_certain_is_as_in_the_source(case):
-    assert with_quotes(case["translation"], case["quotes"], quotes_of(case["language"])) == case["restored"]
+    language_quotes = quotes_of(case["language"])
+    assert outside_items(with_quotes, case["translation"], case["quotes"], language_quotes) == case["restored"]
 
 
 @pytest.mark.parametrize("case", vectors("typography")["escaped"], ids=repr)
@@ -87,8 +88,8 @@ def test_colons_of_labels(case):
 
 @pytest.mark.parametrize("case", vectors("typography")["spaces"], ids=repr)
 def test_french_spaces(case):
-    assert with_french_spaces(case["translation"]) == case["spaced"]
-    assert with_french_spaces(case["spaced"]) == case["spaced"]
+    assert outside_items(with_french_spaces, case["translation"]) == case["spaced"]
+    assert outside_items(with_french_spaces, case["spaced"]) == case["spaced"]
 
 
 def test_french_spaces_in_a_translation():

@@ -3,11 +3,13 @@
 // Standard input: pairs of a text and one that is four times as long, `rules` of sentences, and `words` of checks.
 import { readFileSync } from "node:fs";
 import { checksOf } from "./checks.js";
-import { itemsOf } from "./keeping.js";
-import { masked } from "./masked.js";
-import { Vocabulary } from "./normal.js";
+import { finished } from "./finishing.js";
+import { RULES } from "./interface.js";
+import { partsIn, Reading } from "./reading.js";
+import { Form, keepEdits } from "./rewriting.js";
 import { restored } from "./restoring.js";
 import { joinTranslations, Segmenter } from "./segments.js";
+import { Vocabulary } from "./vocabulary.js";
 
 const [MAX_RATIO, MIN_SECONDS, TRIES] = [8, 0.02, 5];
 const { pairs, rules, words } = JSON.parse(readFileSync(0));
@@ -20,25 +22,33 @@ function encode(text) {
   return { ids: [...matches.map(([word]) => idOf(word)), 1], offsets: [...matches.map(({ 0: word, index }) => [index, index + word.length]), null] };
 }
 
-const vocabulary = new Vocabulary({ encode, decode: () => "a" }, 0, [1]);
-const segmenter = new Segmenter(vocabulary, rules, Infinity, new Set([0, 1]));
+const vocabulary = new Vocabulary({ encode, encodeTarget: (text) => encode(text).ids, decode: () => "a" }, 0, [1]);
+const segmenter = new Segmenter(vocabulary, rules, Infinity, new Set([0, 1]), [",", "."]);
+const typography = { quotes: ["“", "”"], colon: "\xa0:", spaces: true, dotless_i: false };
+/** Return a text as a model reads it of which items are kept, and nothing else changes. */
+function kept(text, standIns) {
+  const form = new Form(text, keepEdits(text, RULES.kinds.copied), RULES.kinds.copied);
+  return new Reading(form, partsIn(form, [0, form.text.length]), standIns);
+}
+
 const functions = {
   documents: (text) => {
     const parsed = segmenter.document(text);
-    joinTranslations(parsed, parsed.pieces.map((piece) => piece.text));
+    const translations = parsed.pieces.map((piece) => finished(piece.reading.text, piece, { ...segmenter, typography }));
+    joinTranslations(parsed, translations, typography);
   },
   checks: (text) => {
     checksOf(text, text, words);
     checksOf(text, text.replaceAll("a", "o").replaceAll("1", "2"), words);
   },
   retries: (text) => {
-    const source = masked(text, vocabulary, itemsOf(text));
-    (source.withStandIns(source.lost("a")) ?? source).lost(text);
-    source.aroundItems();
+    const reading = kept(text);
+    (reading.withStandIns(reading.lost("a")) ?? reading).lost(text);
+    reading.aroundItems(null);
   },
   restored: (text) => {
-    const source = masked(text, vocabulary, itemsOf(text));
-    if (!source.tags.length) restored(source, [], [], () => text, () => []);
+    const reading = kept(text, new Map());
+    if (!reading.tags.length) restored(reading, [], [], () => text, () => []);
   },
 };
 

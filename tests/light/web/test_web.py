@@ -4,8 +4,10 @@ import functools
 import gzip
 import http.server
 import json
+import random
 import re
 import shutil
+import string
 import subprocess
 import sys
 import threading
@@ -27,6 +29,10 @@ from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import SafetensorsFile
 from capsule_mt.options.table import offered
 from capsule_mt.text.entities import without_entities
+from capsule_mt.text.rewriting import Rewriter
+from capsule_mt.text.rules import COPIED_KINDS, ROWS
+from capsule_mt.text.sentences import GROUPING
+from capsule_mt.text.vocabulary import Vocabulary
 from capsule_mt.web import site
 from capsule_mt.web.build import (
     FOLDER,
@@ -55,11 +61,14 @@ from tests.fixtures.students import write_student
 from tests.fixtures.vectors import FOLDER as VECTORS
 from tests.fixtures.vectors import vectors
 from tests.light.engine.conftest import TIERS
+from tests.light.text.fakes import CharacterTokenizer
 from tests.light.text.test_growth import EDGES, GROWTH, LINES, NUM_UNITS, UNITS, text_of
 
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINTS = ROOT / "checkpoints"
 MARKS_OF_PAGE = ROOT / "capsule_mt/serve/page/marks.js"
+# no model file for JavaScript is of several target languages
+EXAMPLES = [row for row in ROWS if row.kind != "languages"]
 # what tokenizers and sentence splitters stumble on
 ODD = [
     "Hallo! Wie geht's? Gut. Dr. Müller kam am 3. Oktober.\n\nTom ging ging ging nach Hause.  ",
@@ -71,6 +80,12 @@ ODD = [
     "sehr " * 300 + "lang",
 ]
 
+
+# letters of several scripts and planes, marks that combine, invisible and private characters, what rules look for
+ODD_CHARACTERS = [
+    *"aZiI0£≤—«»“\u2019…ﬁßĠžЖשبक漢ｱ\u0130\u0301\u05b0\u200b\u200d\u00ad\u202f\ue000\ue003\ufe0f😀𝐀𐐀",
+    *"\\{%}<>[]()#@_*~`'\"=/.:;,!?&-",
+]
 
 TAGGED = [
     "The <b>red hat</b> is on the <i>small table</i>.",
@@ -195,7 +210,7 @@ def run_beside_modules(request, tmp_path_factory):
     """Run a script of this folder beside the modules of the package, or of the page, on a JSON value."""
     program = shutil.which("node") or pytest.skip("no node here")
     folder = tmp_path_factory.mktemp("scripts")
-    names = ["vectors", "steps", "files", "growth"]
+    names = ["vectors", "steps", "files", "forms", "growth"]
     scripts = {name: Path(__file__).with_name(f"{name}.mjs").read_text(encoding="utf-8") for name in names}
     scripts |= site.sources()
     if request.param == "page":
@@ -225,16 +240,25 @@ def of_vectors(run_beside_modules):
     """What the modules make of tests/vectors, which Python's tests read, too: see vectors.mjs."""
     dotless_i = {case["language"] for case in vectors("dotless_i")["cases"]}
     languages = {"en", *dotless_i, *(case["language"] for case in vectors("sentences")["cases"])}
-    rules = {str(code): sentence_rules(code) for code in languages}
+    rules = {str(code): sentence_rules(code) for code in (*languages, None)}
     pairs = [case["languages"] for case in vectors("checks")["cases"]]
     words = {",".join(code or "" for code in pair): words_of_checks(*pair) for pair in pairs}
     languages = dotless_i | {case.get("language") for cases in vectors("typography").values() for case in cases}
     typography = {str(code): typography_of(code) for code in languages}
-    value = {"rules": rules, "words_of_checks": words, "typography": typography, "entities": ENTITIES}
+    value = {
+        "rules": rules,
+        "words_of_checks": words,
+        "typography": typography,
+        "groupings": GROUPING,
+        "entities": ENTITIES,
+        "examples": {row.id: row.example for row in EXAMPLES},
+    }
     return run_beside_modules("vectors", value, VECTORS, MARKS_OF_PAGE)
 
 
-@pytest.mark.parametrize("name", sorted({path.stem for path in VECTORS.glob("*.json")} - {"keeping", "normal"}))
+@pytest.mark.parametrize(
+    "name", sorted({path.stem for path in VECTORS.glob("*.json")} - {"keeping", "normal", "rules"})
+)
 def test_vectors(name, of_vectors):
     tables = {key: cases for key, cases in vectors(name).items() if key != "words" and isinstance(cases, list)}
     assert tables.keys() == of_vectors[name].keys()
@@ -249,7 +273,11 @@ def test_normal_forms(of_vectors):
     assert answers["given"] == expected["given"]
     assert answers["plain"] == {form: [form] * len(characters) for form, characters in expected["plain"].items()}
     assert answers["invisible"] == ""
-    assert answers["translations"] == expected["translations"]
+
+
+def test_examples_of_rules(of_vectors):
+    """Both languages run the examples of the table: see tests/light/text/test_rules.py."""
+    assert of_vectors["examples"] == {row.id: row.read for row in EXAMPLES}
 
 
 def test_characters_of_entities(of_vectors):
@@ -283,6 +311,24 @@ def test_checks_take_linear_time(source, translation, run_beside_modules):
     words = words_of_checks("en", "de")
     short, long = run_beside_modules("steps", {"texts": [texts(200), texts(400)], "words": words})
     assert 200 < long < 2.2 * short
+
+
+@pytest.mark.parametrize("run_beside_modules", ["package"], indirect=True)
+@pytest.mark.parametrize("count", [2_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_any_text_is_read_alike_and_comes_back(count, run_beside_modules):
+    """Of any text, Python and JavaScript make the same edits, which undone give the text back."""
+    source = random.Random(count)
+    units = [*(unit.format(i=7) for unit in UNITS), *ODD_CHARACTERS, " ", " ", "\n"]
+    texts = ["".join(source.choices(units, k=source.randint(1, 12))) for _ in range(count)]
+    value = {"texts": texts, "characters": string.printable, "rules": sentence_rules("en"), "groupings": [",", "."]}
+    answers = run_beside_modules("forms", value)
+    vocabulary = Vocabulary(CharacterTokenizer(string.printable))
+    reader = Rewriter(vocabulary, COPIED_KINDS, src_lang="en", tgt_lang="pt")
+    for text, (form_text, edits, is_undone) in zip(texts, answers, strict=True):
+        form = reader.read(text)
+        expected = [[edit.row, text[edit.start : edit.end], edit.model, edit.back] for edit in form.edits]
+        expected = [edit for edit in expected if edit[1] != edit[2]]
+        assert (form_text, edits, is_undone) == (form.text, expected, True), text
 
 
 @pytest.mark.parametrize("run_beside_modules", ["package"], indirect=True)

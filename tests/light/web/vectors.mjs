@@ -5,23 +5,43 @@
 import { readFileSync } from "node:fs";
 import { runInThisContext } from "node:vm";
 import { linksOf, numberedLinks, restoredLinks } from "./alignment.js";
-import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./casing.js";
+import { inSentenceCase, restoredCase } from "./casing.js";
 import { checksOf, countCertainFaults, hasInventedMark } from "./checks.js";
 import { coverPiece, coverText } from "./coverage.js";
-import { withEnding, withoutEnclosing } from "./edges.js";
+import { labelIn, withoutCopiedEdges, withoutEnclosing } from "./edges.js";
 import { withEntities, withoutEntities } from "./entities.js";
-import { colonOfLabel, separatorWithQuotes, withEscapedQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
-import { itemsOf, withoutCopiedEdges } from "./keeping.js";
-import { asLabel, labelIn, mostFrequent } from "./labels.js";
-import { masked, withoutTags } from "./masked.js";
-import { Vocabulary, withSourceCharacters } from "./normal.js";
+import {
+  asLabel, colonOfLabel, mostFrequent, outsideItems, separatorWithQuotes, withCopiedNumbers, withEnding, withEscapedQuotes, withFrenchSpaces, withQuotes,
+} from "./finishing.js";
+import { RULES } from "./interface.js";
+import { isEmphasis, partsIn, Reading, writtenOf } from "./reading.js";
+import { Form, itemsIn, keepEdits, knownForm, Rewriter, withoutTags } from "./rewriting.js";
 import { restored } from "./restoring.js";
-import { joinTranslations, Segmenter, withCopiedNumbers, withGrouping, withTargetSigns } from "./segments.js";
-import { splitSentences, splitToFit } from "./sentences.js";
+import { joinTranslations, Segmenter } from "./segments.js";
+import { splitSentences, splitToFit, stripped } from "./sentences.js";
+import { Vocabulary } from "./vocabulary.js";
 
 const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
-const { rules, words_of_checks: wordsOfChecks, typography, entities: names } = JSON.parse(readFileSync(0));
+const { rules, words_of_checks: wordsOfChecks, typography, groupings, entities: names, examples } = JSON.parse(readFileSync(0));
 const answers = {};
+
+const COPIED = RULES.kinds.copied;
+/** Return what the rules make of a text. */
+const formOf = (text, vocabulary, language = {}, groupings = ["", ""], options = {}) => new Rewriter(vocabulary, language, groupings, options).read(text);
+/** Return a form as one reading. */
+const whole = (form) => new Reading(form, partsIn(form, [0, form.text.length]));
+/** Return a text as a model reads it of which items are kept, and nothing else changes. */
+const kept = (text) => whole(new Form(text, keepEdits(text, COPIED), COPIED));
+/** Return the text of a form, with the user's characters of its items and tags. */
+function asWritten({ text, source, edits, offsets }) {
+  let [written, end] = ["", 0];
+  edits.forEach((edit, index) => {
+    const stop = offsets[index] + (edit.model ?? RULES.item).length;
+    written += text.slice(end, offsets[index]) + (edit.back === null ? text.slice(offsets[index], stop) : source.slice(edit.start, edit.end));
+    end = stop;
+  });
+  return written + text.slice(end);
+}
 
 function spansIn(text, parts) {
   let end = 0;
@@ -39,7 +59,7 @@ answers.sentences = {
   })),
   fits: fits.map(({ text, limit }) => ({
     text, limit,
-    pieces: splitToFit(text, [0, text.length], (part) => Array.from(part).length <= limit).map((span) => text.slice(...span)),
+    pieces: splitToFit(text, [0, text.length], (span) => Array.from(text.slice(...span)).length <= limit).map((span) => text.slice(...span)),
   })),
 };
 
@@ -49,19 +69,13 @@ answers.certain = {
   })),
 };
 
-const capitals = vectors("capitals");
-answers.capitals = {
-  cases: capitals.cases.map(({ text }) => ({ text, lowercase: withoutCapitals(text, { covers: () => true, logRank: () => 0 }) })),
-  translations: capitals.translations.map(({ text }) => ({ text, capitals: withCapitals(text) })),
-};
-
 answers.copying = {
-  cases: vectors("copying").cases.map(({ text, ...language }) => ({
-    text,
-    ...language,
-    translated: text.slice(...withoutCopiedEdges(text, [0, text.trimEnd().length], language.has_ordinals ?? true)),
-    items: itemsOf(text).map((item) => [item.kind, item.text]),
-  })),
+  cases: vectors("copying").cases.map(({ text, ...language }) => {
+    const form = new Form(text, keepEdits(text, COPIED), COPIED);
+    const span = withoutCopiedEdges(form.text, stripped(form.text, [0, form.text.length]), language.has_ordinals ?? true);
+    const { span: userSpan } = span[0] < span[1] ? new Reading(form, partsIn(form, span)) : { span: [0, 0] };
+    return { text, ...language, translated: text.slice(...userSpan), items: itemsIn(text, COPIED).map((item) => [item.kind, item.text]) };
+  }),
 };
 
 answers.joining = {
@@ -81,9 +95,9 @@ const ofTypography = vectors("typography");
 const typographyOf = ({ language }) => typography[String(language ?? "None")];
 answers.typography = {
   quotes: ofTypography.quotes.map((example) => (
-    { ...example, restored: withQuotes(example.translation, [...example.quotes], typographyOf(example).quotes) })),
+    { ...example, restored: outsideItems(example.translation, (text) => withQuotes(text, [...example.quotes], typographyOf(example).quotes)) })),
   escaped: ofTypography.escaped.map((example) => ({ ...example, written: withEscapedQuotes(example.translation, example.source) })),
-  spaces: ofTypography.spaces.map((example) => ({ ...example, spaced: withFrenchSpaces(example.translation, typographyOf(example).spaces) })),
+  spaces: ofTypography.spaces.map((example) => ({ ...example, spaced: outsideItems(example.translation, withFrenchSpaces) })),
   colons: ofTypography.colons.map((example) => ({ ...example, written: colonOfLabel(example.separator, typographyOf(example).colon) })),
   separators: ofTypography.separators.map((example) => (
     { ...example, written: separatorWithQuotes(example.separator, typographyOf(example).quotes, example.first, example.last) })),
@@ -154,13 +168,14 @@ function translated({ text, unknown, outputs }) {
     return retries.length ? retries.flatMap(write) : [piece];
   };
   document.pieces = document.pieces.flatMap(write);
-  const translations = document.pieces.map(({ source, ids, offsets, written }) => {
+  const translations = document.pieces.map(({ reading, ids, offsets, written }) => {
     const target = encode(written).ids;
     const isSame = (left, right) => Number(bare(left) !== "" && bare(left) === bare(right));
     const align = () => target.map((word) => ids.map((token) => isSame(word, token)));
-    return restored(source, offsets, target, decode, align);
+    return restored(reading, offsets, target, decode, align);
   });
-  return { text, unknown, outputs: inputs.sort().map((part) => [part, writes.get(part)]), translation: joinTranslations(document, translations).text };
+  const unexpected = inputs.filter((part) => !writes.has(part)); // with other settings, a model may read others of `outputs`
+  return { text, unknown, outputs: unexpected.length ? unexpected : outputs, translation: joinTranslations(document, translations).text };
 }
 
 const { tags, copied, counts } = vectors("restoring");
@@ -179,33 +194,41 @@ function vocabularyOf(texts) {
   return new Vocabulary({ encode, decode, encodeTarget: (text) => encode(text).ids }, 0, [1]);
 }
 
-const { characters, words, plain, invisible, cases: forms, given, translations: copies } = vectors("normal");
+const { characters, words, plain, invisible, cases: forms, given } = vectors("normal");
 const vocabulary = vocabularyOf([...characters, ...words]);
-const plainOf = (character) => vocabulary.normalForm(`1${character}b «»‹›`).text.slice(1).split("b", 1)[0];
+const normalForm = (text, of = vocabulary) => formOf(text, of, {}, ["", ""], { kinds: [], copies: false });
 answers.normal = {
   cases: forms.map(({ text, back }) => {
-    vocabulary.normalForm(text); // the second call reads the caches
-    const form = vocabulary.normalForm(text);
-    const sourceOf = (part) => form.sourceSpan([form.text.indexOf(part), form.text.indexOf(part) + part.length]);
+    normalForm(text); // the second call reads the caches
+    const form = normalForm(text);
+    const sourceOf = (part) => form.userSpan([form.text.indexOf(part), form.text.indexOf(part) + part.length]);
     return { text, form: form.text, back: back.map(([part]) => [part, text.slice(...sourceOf(part))]) };
   }),
-  given: given.map(({ text }) => ({ text, form: vocabulary.knownForm(text) })),
-  plain: Object.fromEntries(Object.entries(plain).map(([form, variants]) => [form, Array.from(variants, plainOf)])),
-  invisible: Array.from(invisible, plainOf).join(""),
-  translations: copies.map(({ text, source }) => ({ text, source, written: withSourceCharacters(text, source) })),
+  given: given.map(({ text }) => ({ text, form: knownForm(text, vocabulary) })),
+  plain: Object.fromEntries(Object.entries(plain).map(([form, variants]) => [form, Array.from(variants, (variant) => normalForm(`1${variant}b`).text.slice(1, -1))])),
+  invisible: Array.from(invisible, (character) => normalForm(`b${character}b`).text.slice(1, -1)).join(""),
+};
+
+const capitals = vectors("capitals");
+const letters = vocabularyOf([...new Set(capitals.cases.flatMap(({ text, lowercase }) => [...text, ...(lowercase ?? "")]))]);
+answers.capitals = {
+  cases: capitals.cases.map(({ text }) => {
+    const form = formOf(text, letters, rules.None);
+    return { text, lowercase: form.lines.length ? asWritten(form) : null };
+  }),
+  translations: capitals.translations.map(({ text }) => ({ text, capitals: outsideItems(text, (part) => restoredCase(part, "capitals")) })),
 };
 
 const casing = vectors("casing");
 const casedVocabulary = vocabularyOf([...casing.words, ...casing.characters]);
 answers.casing = {
   cases: casing.cases.map(({ text, lines: parts }) => {
-    const { text: read, lines } = inSentenceCase(text, casedVocabulary, rules.en);
-    const lineOf = (part) => lines.find(({ start, end }) => start <= text.indexOf(part) && text.indexOf(part) < end);
-    const cases = lines.length === parts.length ? parts.map(([part]) => [part, lineOf(part)?.case]) : lines;
-    return { text, read, lines: cases };
+    const form = formOf(text, casedVocabulary, rules.en);
+    const lines = form.lines.length === parts.length ? parts.map(([part]) => [part, form.caseAt(text.indexOf(part))]) : form.lines;
+    return { text, read: asWritten(form), lines };
   }),
   translations: casing.translations.map(({ text, case: sourceCase }) => (
-    { text, case: sourceCase, restored: restoredCase(text, sourceCase, casedVocabulary) })),
+    { text, case: sourceCase, restored: outsideItems(text, (part) => restoredCase(part, sourceCase, casedVocabulary)) })),
 };
 
 const dotless = vectors("dotless_i");
@@ -219,42 +242,45 @@ answers.dotless_i = {
 };
 
 const edges = vectors("edges");
-const PRINTABLE = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ \t\n\r"; // as in Python
+const PRINTABLE = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ \t\n\r\v\f"; // as in Python
 const segmenter = new Segmenter(vocabularyOf([...PRINTABLE, ..."他来了走我"]), rules.en, Infinity, new Set([0, 1]));
 answers.edges = {
   cases: edges.cases.map(({ text }) => {
     const { pieces } = segmenter.document(text);
     return { text, read: pieces.map((piece) => piece.text).join(""), ending: pieces[0]?.ending ?? null };
   }),
-  translations: edges.translations.map(({ text, ending }) => ({ text, ending, restored: withEnding(text, ending) })),
+  translations: edges.translations.map(({ text, ending }) => ({ text, ending, restored: outsideItems(text, (part) => withEnding(part, ending)) })),
 };
 
 const { forms: readings, cases: casedTexts, translations: withCharacters } = vectors("entities");
 const printable = vocabularyOf([...PRINTABLE, ..."áéó"]);
 answers.entities = {
-  forms: readings.map(({ text }) => {
-    const form = printable.normalForm(text);
-    if (form.sourceSpan([0, form.text.length]).join() !== [0, text.length].join()) throw new Error(text);
-    return { text, form: form.text, back: readings.find((reading) => reading.text === text).back.map(([part]) => {
-      const start = form.text.indexOf(part);
-      return [part, form.sourceText([start, start + part.length])];
-    }) };
+  forms: readings.map(({ text, back }) => {
+    const form = normalForm(text, printable);
+    if (form.userSpan([0, form.text.length]).join() !== [0, text.length].join()) throw new Error(text);
+    const sourceOf = (part) => form.userSpan([form.text.indexOf(part), form.text.indexOf(part) + part.length]);
+    return { text, form: form.text, back: back.map(([part]) => [part, text.slice(...sourceOf(part))]) };
   }),
-  cases: casedTexts.map(({ text }) => ({ text, read: inSentenceCase(text, printable, rules.en).text })),
+  cases: casedTexts.map(({ text }) => ({ text, read: asWritten(formOf(text, printable, rules.en)) })),
   translations: withCharacters.map(({ text, source }) => ({ text, source, written: withEntities(text, source) })),
 };
 answers.characters = names.map((entity) => withoutEntities(entity));
 
+const ascii = vocabularyOf([...PRINTABLE]);
+const ofExamples = new Segmenter(vocabularyOf(["so", "of", "is", "it", ...PRINTABLE, "€", "à"]), rules.en, Infinity, new Set([0, 1]), [groupings.en, groupings.pt]);
+answers.examples = Object.fromEntries(Object.entries(examples).map(([id, example]) => (
+  [id, id === "french" ? withFrenchSpaces(example) : ofExamples.document(example).pieces.map((piece) => piece.text).join(" ")])));
 answers.numerals = {
-  cases: vectors("numerals").cases.map(({ text, sign }) => ({ text, sign, read: withGrouping(text, sign, segmenter.vocabulary) })),
+  cases: vectors("numerals").cases.map(({ text, sign }) => ({ text, sign, read: asWritten(formOf(text, ascii, rules.None, [sign, ""])) })),
 };
 
 const numbers = vectors("numbers");
+const groupingsOf = (languages) => languages.split("-").map((code) => groupings[code] ?? "");
 answers.numbers = {
   cases: numbers.cases.map(({ text, languages }) => (
-    { text, languages, read: withTargetSigns(text, numbers.forms[languages], segmenter.vocabulary) })),
+    { text, languages, read: whole(formOf(text, ascii, rules.None, groupingsOf(languages))).parts.map(writtenOf).join("") })),
   translations: numbers.translations.map(({ text, source, languages }) => (
-    { text, source, languages, written: withCopiedNumbers(text, source, numbers.forms[languages]) })),
+    { text, source, languages, written: outsideItems(text, (part) => withCopiedNumbers(part, source, groupingsOf(languages))) })),
 };
 
 answers.forced = {
@@ -276,10 +302,10 @@ answers.labels = {
     const span = labelIn(text, withoutEnclosing(text, [start, end]));
     return { text, label: span && text.slice(...span) };
   }),
-  forms: labels.forms.map(({ text }) => ({ text, forms: segmenter.document(text).pieces[0].forms.map((form) => form.text) })),
+  forms: labels.forms.map(({ text }) => ({ text, forms: segmenterOfWords([]).segmenter.document(text).pieces[0].forms.map((form) => form.text) })),
   votes: labels.votes.map(({ source, answers: texts }) => (
     { source, answers: texts, translation: asLabel(texts[mostFrequent(texts)], source) })),
-  translations: labels.translations.map(({ text, source }) => ({ text, source, restored: asLabel(text, source) })),
+  translations: labels.translations.map(({ text, source }) => ({ text, source, restored: outsideItems(text, (part) => asLabel(part, source)) })),
 };
 
 const alignment = vectors("alignment");
@@ -294,7 +320,7 @@ answers.alignment = {
   }),
   moved: alignment.moved.map(({ text, output, translation, links }) => {
     const spans = links.map(([word, outputWord]) => [spanIn(text, word), spanIn(output, outputWord)]);
-    const moved = restoredLinks(masked(text, segmenter.vocabulary, itemsOf(text)), spans, output, translation);
+    const moved = restoredLinks(kept(text), spans, output, translation);
     return { text, output, translation, links, moved: moved.map(([source, target]) => [text.slice(...source), translation.slice(...target)]) };
   }),
   numbered: alignment.numbered.map(({ text, pieces: parts, translations, copies, links }) => {
@@ -308,8 +334,8 @@ answers.alignment = {
 
 answers.emphasis = {
   cases: vectors("emphasis").cases.map(({ text }) => {
-    const source = masked(text, segmenter.vocabulary, itemsOf(text));
-    return { text, read: source.text, marks: source.parts.filter(({ kind }) => kind === "emphasis").map((part) => part.text) };
+    const reading = kept(text);
+    return { text, read: reading.text, marks: reading.parts.filter(isEmphasis).map(writtenOf) };
   }),
 };
 

@@ -1,0 +1,475 @@
+"""What a model reads of a part of a form: without tags, and with stand-ins for items that models do not copy.
+
+A model reads placeholders, URLs and numbers, and mostly copies them. If it loses one, the sentence is translated again
+with a stand-in that models copy more often, such as a name. A placeholder for a number has a number as its stand-in
+from the start, and so has what the vocabulary lacks.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from capsule_mt.text.keeping import Item, items_with_spans
+from capsule_mt.text.rewriting import Edit, Form
+from capsule_mt.text.rules import AROUND_ITEMS, BREAK, NUMBER_PLACEHOLDER, STAND_INS
+from capsule_mt.text.sentences import Span
+from capsule_mt.text.words import Offsets, is_mark
+
+MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
+YEAR = r"(?:1[5-9]|20)\d\d"
+TAG_NAME = r"<(/?)([\w:-]+)"
+AMOUNTS = ("amount", "formula")
+
+
+class Part(NamedTuple):
+    """A part of a reading: text, or an item or a tag.
+
+    text: what the model reads; of an item, what the translation has.
+    start, end: its span of the form's text; both are the same for text that we add, such as a full stop.
+    """
+
+    text: str
+    start: int
+    end: int
+    edit: Edit | None = None
+
+    @property
+    def is_item(self) -> bool:
+        return self.edit is not None and self.edit.is_item
+
+    @property
+    def is_tag(self) -> bool:
+        return self.edit is not None and self.edit.is_tag
+
+    @property
+    def written(self) -> str:
+        """The text that the translation has for an item or a tag."""
+        return "" if self.edit is None or self.edit.back is None else self.edit.back
+
+    @property
+    def is_emphasis(self) -> bool:
+        return self.edit is not None and self.edit.row == "emphasis"
+
+
+class Ending(NamedTuple):
+    """A span of the form's text at a sentence's end, and the mark that the model reads instead."""
+
+    start: int
+    end: int
+    mark: str
+
+
+def is_number_placeholder(edit: Edit) -> bool:
+    """Whether an item is one placeholder for a number, without text glued to it."""
+    return edit.row == "placeholder" and re.fullmatch(NUMBER_PLACEHOLDER, edit.back or "") is not None
+
+
+def stand_ins_of(edit: Edit) -> tuple[str, ...]:
+    """Return what may stand in for an item."""
+    written = edit.back or ""
+    if edit.row in AMOUNTS:
+        numbers = re.findall(r"\d+", written)
+        return (*numbers, *STAND_INS["amount"]) if len(numbers) == 1 else STAND_INS["amount"]
+    if is_number_placeholder(edit):
+        return STAND_INS["count"]
+    if edit.kind == "numerals":
+        return STAND_INS["amount"]
+    if edit.kind != "numbers":
+        return STAND_INS["name"]
+    return STAND_INS["year" if re.fullmatch(YEAR, written) else "amount"]
+
+
+def parts_in(form: Form, start: int, end: int, ending: Ending | None = None) -> list[Part]:
+    """Return the parts of a span of a form's text.
+
+    A tag at an edge is included if its partner is inside, too.
+    """
+    copies = list(form.copies_in(start, end))
+    stop = end if ending is None else ending.start
+    parts: list[Part] = []
+    position = start
+    for offset, edit in copies:
+        parts += _text(form, position, min(offset, stop))
+        position = offset + len(edit.in_form)
+        parts.append(Part((edit.back or "") if edit.is_item else edit.in_form, offset, position, edit))
+    parts += _text(form, position, stop)
+    parts = _trimmed(parts)
+    if ending is not None:
+        added = [Part(ending.mark, ending.start, ending.end), *_text(form, ending.end, end)]
+        index = next((i for i, part in enumerate(parts) if part.start >= ending.end and part.is_tag), len(parts))
+        parts[index:index] = added
+    return parts
+
+
+def _text(form: Form, start: int, end: int) -> list[Part]:
+    return [Part(form.text[start:end], start, end)] if start < end else []
+
+
+def _cut(part: Part, first: int, last: int) -> list[Part]:
+    """Return the characters `first` to `last` of a part of plain text."""
+    return [Part(part.text[first:last], part.start + first, part.start + last)] if first < last else []
+
+
+def _trimmed(parts: list[Part]) -> list[Part]:
+    """Return parts without the tags at the edges whose partners are outside."""
+    if len(parts) == 1:  # most sentences
+        return parts
+    while any(not part.is_tag for part in parts):
+        first, end = _without_edge_tags(parts)
+        if end - first == len(parts):
+            break
+        parts = parts[first:end]
+    return parts
+
+
+def partners_of(parts: Sequence[Part]) -> dict[int, int]:
+    """Return the index of each start tag's end tag among the parts, and of each end tag's start tag.
+
+    Empty if elements overlap: then it is unclear which tag a translation must open or close first.
+    """
+    partners, overlap = _partners_before_overlap(parts)
+    return partners if overlap == len(parts) else {}
+
+
+def _without_edge_tags(parts: Sequence[Part]) -> tuple[int, int]:
+    """Return the first part and the end without tags at the edges whose partners are surely outside.
+
+    A tag that is dropped may have been the partner of another one at an edge: call it again with what remains.
+    """
+    partners, overlap = _partners_before_overlap(parts)
+    content = [index for index, part in enumerate(parts) if not part.is_tag]
+    end = len(parts)
+    while content[-1] < end - 1 and (overlap < end or partners.get(end - 1, end) >= content[-1]):
+        end -= 1
+    if end < len(parts):
+        return 0, end
+    first = 0
+    while first < content[0] and (first not in partners or (overlap == end and _is_closed(parts, partners, first))):
+        first = partners.get(first, first) + 1
+    if first or not content[0] or (overlap == end and content[0] < partners[0] < end - 1):
+        return first, end
+    if overlap == end and all(index in partners for index, part in enumerate(parts) if part.is_tag):
+        while first < content[0] and partners[first] == end - 1 > content[-1]:  # an element around everything
+            first, end = first + 1, end - 1
+        return max(first, 1), end
+    return 1, end
+
+
+def _is_closed(parts: Sequence[Part], partners: Mapping[int, int], start: int) -> bool:
+    """Whether the element of a start tag has nothing but further such elements in it, and no marks of emphasis."""
+    end = partners[start]
+    return not parts[start].is_emphasis and all(
+        parts[tag].is_tag and start < partners.get(tag, -1) < end and not parts[tag].is_emphasis
+        for tag in range(start + 1, end)
+    )
+
+
+def _partners_before_overlap(parts: Sequence[Part]) -> tuple[dict[int, int], int]:
+    """Return the partners of tags up to the first end tag at which elements overlap, and its index, or the end."""
+    open_tags: list[tuple[int, str]] = []  # with closed marks of emphasis, up to the end of the element around them
+    open_by_name: dict[str, list[int]] = {}
+    unclosed: set[str] = set()  # names of tags that the element around them closed
+    partners: dict[int, int] = {}
+    for index, part in enumerate(parts):
+        if not part.is_tag:
+            continue
+        if part.is_emphasis:
+            if openings := open_by_name.setdefault(part.written, []):
+                partners[openings.pop()] = index
+            else:
+                openings.append(index)
+                open_tags.append((index, part.written))
+            continue
+        tag = re.match(TAG_NAME, part.written)
+        if tag is None or part.written.endswith("/>"):
+            continue
+        name = tag[2].lower()
+        openings = open_by_name.setdefault(name, [])
+        if not tag[1]:
+            openings.append(index)
+            open_tags.append((index, name))
+        elif openings:
+            opening = openings.pop()
+            partners[opening] = index
+            while (inner := open_tags.pop())[0] != opening:
+                if inner[0] in open_by_name[inner[1]][-1:]:
+                    open_by_name[inner[1]].pop()
+                    unclosed.add(inner[1])
+        elif name in unclosed:
+            return partners | {end: start for start, end in partners.items()}, index
+    return partners | {end: start for start, end in partners.items()}, len(parts)
+
+
+class Reading:
+    """A part of a form as the model reads it.
+
+    text: what the model reads; spans count its characters, unless they are said to be the user's or the form's.
+    prefix: what the model reads before the text.
+    stand_ins: by the index of the part.
+    tried: stand-ins that earlier translations have lost, one set for each translation.
+    offsets: of its tokens.
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        parts: Sequence[Part],
+        prefix: str = "",
+        stand_ins: Mapping[int, str] | None = None,
+        tried: Sequence[frozenset[str]] = (),
+    ) -> None:
+        self.form, self.parts, self.prefix, self.tried = form, parts, prefix, tried
+        self.items = [index for index, part in enumerate(parts) if part.is_item]
+        self.tags = [index for index, part in enumerate(parts) if part.is_tag]
+        self.stand_ins = self._first_stand_ins() if stand_ins is None else stand_ins
+        self.part_texts = [self.stand_ins.get(index, part.text) for index, part in enumerate(parts)]
+        self.text = "".join(self.part_texts)
+        self.starts = [0, *accumulate(map(len, self.part_texts))]  # offsets of the parts in `text`, and its end
+        self.offsets: Offsets = ()
+
+    @property
+    def span(self) -> Span:
+        """Its span of the user's text."""
+        return Span(self._start_of(self.parts[0]), self._end_of(self.parts[-1]))
+
+    def _start_of(self, part: Part, offset: int = 0) -> int:
+        """Return the offset in the user's text of a character of a part."""
+        if part.edit is not None:
+            return part.edit.start
+        is_changed = len(part.text) != part.end - part.start
+        return self.form.user_span(part.start + (0 if is_changed else offset), part.end).start
+
+    def _end_of(self, part: Part, characters_after: int = 0) -> int:
+        if part.edit is not None:
+            return part.edit.end
+        if part.start == part.end:
+            return self.form.user_span(part.start - 1, part.start).end if part.start else 0
+        is_changed = len(part.text) != part.end - part.start
+        return self.form.user_span(part.start, part.end - (0 if is_changed else characters_after)).end
+
+    def user_span(self, span: Span) -> Span:
+        """Return the span of the user's text behind a span of `text`; an item is never cut."""
+        first, last = bisect_right(self.starts, span.start) - 1, bisect_right(self.starts, span.end - 1) - 1
+        start = self._start_of(self.parts[first], span.start - self.starts[first])
+        return Span(start, max(start, self._end_of(self.parts[last], self.starts[last + 1] - span.end)))
+
+    @property
+    def user_text(self) -> str:
+        return self.form.source[slice(*self.span)]
+
+    def has_kept(self, user_span: Span) -> bool:
+        """Whether a span of the user's text overlaps anything that is kept."""
+        edits = (part.edit for part in self.parts if part.edit is not None)
+        return any(user_span.start < edit.end and edit.start < user_span.end for edit in edits)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there are letters to translate outside the items, or no items at all."""
+        return not self.items or any(map(str.isalpha, "".join(part.text for part in self.parts if part.edit is None)))
+
+    @property
+    def has_lowercased_first(self) -> bool:
+        """Whether the form lowercased the first letter of the user's text."""
+        first = next((part for part in self.parts if not part.is_tag), None) if self.form.edits else None
+        if first is None or first.edit is not None:
+            return False
+        offset = next((i for i in range(first.start, first.end) if self.form.text[i].isalpha()), None)
+        if offset is None or not self.form.text[offset].islower():
+            return False
+        index = bisect_right(self.form.offsets, offset) - 1
+        return index >= 0 and self.form.offsets[index] == offset and self.form.edits[index].row == "lacked capital"
+
+    def is_copied(self, span: Span) -> bool:
+        """Whether a span of `text` begins in an item, which the translation copies."""
+        return self.parts[bisect_right(self.starts, span.start) - 1].is_item
+
+    def is_added(self, span: Span) -> bool:
+        """Whether a span of `text` stands for nothing in the user's text."""
+        part = self.parts[bisect_right(self.starts, span.start) - 1]
+        return part.edit is None and part.start == part.end
+
+    def with_unknown_words(self, spans: Sequence[Span]) -> "Reading":
+        """Return this text with words, whose spans are in order, as items."""
+        parts: list[Part] = []
+        pending: list[Span] = []
+        for span in spans:  # words with only marks between them are one item
+            is_next = bool(pending) and is_mark(self.text[pending[-1].end : span.start])
+            pending[-1:] = [Span(pending[-1].start, span.end)] if is_next else [*pending[-1:], span]
+        for part, start in zip(self.parts, self.starts, strict=False):
+            is_plain = part.edit is None and len(part.text) == part.end - part.start
+            cut = 0
+            while is_plain and pending and pending[0].end <= start + len(part.text):
+                first, last = (offset - start for offset in pending.pop(0))
+                user_span = self.form.user_span(part.start + first, part.start + last)
+                edit = Edit("unknown word", *user_span, None, self.form.source[slice(*user_span)])
+                parts += _cut(part, cut, first)
+                parts.append(Part(edit.back or "", part.start + first, part.start + last, edit))
+                cut = last
+            parts += _cut(part, cut, len(part.text)) if cut else [part]
+        return Reading(self.form, parts, self.prefix)
+
+    # ---- other forms of a label
+    def with_colon(self) -> "Reading":
+        """Return this text with a colon after its last character, inside the tags around it."""
+        parts = list(self.parts)
+        last = max(index for index, part in enumerate(parts) if not part.is_tag)
+        parts.insert(last + 1, Part(":", parts[last].end, parts[last].end))
+        return Reading(self.form, parts, self.prefix)
+
+    def lowercased(self) -> "Reading":
+        """Return this text in lowercase; items, and parts whose length would change, stay as they are."""
+        parts = [
+            part
+            if part.edit is not None or len(part.text.lower()) != len(part.text)
+            else part._replace(text=part.text.lower())
+            for part in self.parts
+        ]
+        return Reading(self.form, parts, self.prefix)
+
+    # ---- stand-ins
+    def _first_stand_ins(self) -> dict[int, str]:
+        """Return stand-ins for what the vocabulary lacks, and numbers for placeholders of numbers.
+
+        A model often reads "%d packets" as packets of a name ("pacotes %d"), but "100 packets" as a quantity.
+        """
+        edits = {index: self._edit(index) for index in self.items}
+        lacked = {index: edit for index, edit in edits.items() if edit.kind == "unknown"}
+        counts = {index: edit for index, edit in edits.items() if is_number_placeholder(edit)}
+        return self._with_unused(counts, self._with_unused(lacked, {})) if lacked or counts else {}
+
+    def _edit(self, index: int) -> Edit:
+        edit = self.parts[index].edit
+        assert edit is not None
+        return edit
+
+    def _with_unused(self, items: Mapping[int, Edit], used: Mapping[int, str]) -> dict[int, str]:
+        """Return the used stand-ins and an unused one for each item, while they last."""
+        stand_ins = dict(used)
+        unavailable = {*frozenset().union(*self.tried), *stand_ins.values()}
+        words = "".join(part.text for part in self.parts if part.edit is None or part.edit.row not in AMOUNTS)
+        is_in_words = lru_cache(lambda text: count_of(text, words) > 0)
+        for index, edit in items.items():
+            # a stand-in that the sentence itself has could not be told apart in the translation
+            available = (text for text in stand_ins_of(edit) if text not in unavailable and not is_in_words(text))
+            if stand_in := next(available, None):
+                stand_ins[index] = stand_in
+                unavailable.add(stand_in)
+        return stand_ins
+
+    def with_stand_ins(self, lost: Sequence[int]) -> "Reading | None":
+        """Return this text with new stand-ins for lost items; `None` if they have run out.
+
+        If a placeholder for a number has lost its first stand-in, the model reads the placeholder itself.
+        """
+        tried = (*self.tried, frozenset(self.stand_ins[index] for index in lost if index in self.stand_ins))
+        lost_indices = frozenset(lost)
+        unchanged = {index: text for index, text in self.stand_ins.items() if index not in lost_indices}
+        items = {index: self._edit(index) for index in lost}
+        if not self.tried:
+            items = {
+                index: edit
+                for index, edit in items.items()
+                if not (is_number_placeholder(edit) and index in self.stand_ins)
+            }
+        retry = Reading(self.form, self.parts, self.prefix, unchanged, tried)
+        stand_ins = retry._with_unused(items, unchanged)
+        if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in items):
+            return None
+        return Reading(self.form, self.parts, self.prefix, stand_ins, tried)
+
+    def around_items(self, ending: Ending | None) -> "list[tuple[Reading, bool]]":
+        """Return the parts between items that have words, and whether each has the ending."""
+        text = self.form.text
+        edges = [
+            self.parts[0].start,
+            *(offset for i in self.items for offset in (self.parts[i].start, self.parts[i].end)),
+        ]
+        edges.append(max(part.end for part in self.parts))
+        readings: list[tuple[Reading, bool]] = []
+        for start, end in zip(edges[::2], edges[1::2], strict=True):
+            # else a model closes a quote that only begins here
+            content = text[start:end].replace(BREAK, " ")
+            stripped = content.strip(AROUND_ITEMS)
+            if not any(map(str.isalpha, stripped)):
+                continue
+            first = start + content.index(stripped)
+            last = first + len(stripped)
+            has_ending = ending is not None and first < ending.start and ending.end <= last
+            parts = parts_in(self.form, first, last, ending if has_ending else None)
+            readings.append((Reading(self.form, parts, self.prefix), has_ending))
+        return readings
+
+    # ---- items in a translation
+    def lost(self, translation: str) -> list[int]:
+        """Return the items that a translation lacks, and those whose stand-in it has more or less often than expected.
+
+        A translation with a fragment of a placeholder, such as a spare "%", has lost all items: a program that fills
+        in placeholders would stumble over it.
+        """
+        if not self.items:
+            return []
+        items, foreign_items = self.items_in(translation)
+        spans = [*items.values(), *(span for _, span in foreign_items)]
+        items_text = "".join(translation[span.start : span.end] for span in spans)
+        words = "".join(part.text for part in self.parts if part.edit is None)
+        if any(self._edit(index).row == "placeholder" for index in self.items):
+            for sign in "%{}":
+                if translation.count(sign) - items_text.count(sign) > words.count(sign):
+                    return list(self.items)
+        expected = Counter(self.stand_ins.values())
+        leaking = {text for text, count in expected.items() if count_of(text, translation) != count}
+        return [index for index in self.items if index not in items or self.stand_ins.get(index) in leaking]
+
+    def items_in(self, translation: str) -> tuple[dict[int, Span], list[tuple[Item, Span]]]:
+        """Return the spans of the items, or of their stand-ins, in a translation, and its foreign items.
+
+        A foreign item is of the same kinds, but the source does not have it, or not as often.
+        """
+        items = items_with_spans(translation, self.form.kinds)
+        spans = [span for _, span in items]
+        # those that the vocabulary lacks, and stand-ins: no row finds them
+        own_items = {str(item) for item, _ in items}
+        texts = dict.fromkeys(self.part_texts[index] for index in self.items)
+        hidden = [text for text in texts if text in self.stand_ins.values() or text not in own_items]
+        patterns = "|".join(map(_pattern, hidden))
+        for match in re.finditer(patterns, translation) if patterns else ():
+            if not overlapping(Span(*match.span()), spans):
+                items.append((Item(match[0], "urls"), Span(*match.span())))
+        copies: dict[str, deque[int]] = {}  # indices of items, by their text
+        for position, (item, _) in enumerate(items):
+            copies.setdefault(str(item), deque()).append(position)
+        item_spans: dict[int, Span] = {}
+        used: set[int] = set()
+        for index in self.items:
+            if positions := copies.get(self.part_texts[index]):
+                used.add(position := positions.popleft())
+                item_spans[index] = items[position][1]
+        return item_spans, [part for position, part in enumerate(items) if position not in used]
+
+
+def overlapping(span: Span, spans: Sequence[Span]) -> Sequence[Span]:
+    """Return those of the spans that share a character with a span; they are sorted, and none overlaps another."""
+    first = bisect_left(spans, (span.start,))
+    first -= first > 0 and spans[first - 1].end > span.start
+    return spans[first : bisect_left(spans, (span.end,))]
+
+
+def overlaps(span: Span, spans: Iterable[Span]) -> bool:
+    """Return whether a span shares a character with any of the spans."""
+    return any(span.start < end and start < span.end for start, end in spans)
+
+
+def _pattern(stand_in: str) -> str:
+    """Return the pattern of a stand-in in a translation: a whole word, or a whole number."""
+    if stand_in.isalpha():
+        return rf"\b{re.escape(stand_in)}\b"
+    return rf"(?<![\w.,]){re.escape(stand_in)}(?!\w|[.,]\d)" if stand_in.isdigit() else re.escape(stand_in)
+
+
+def count_of(stand_in: str, text: str) -> int:
+    """Count a stand-in in a text, also inside words."""
+    return text.count(stand_in) if stand_in.isalpha() else len(re.findall(rf"(?<!\d){stand_in}(?!\d)", text))

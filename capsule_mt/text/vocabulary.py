@@ -1,0 +1,167 @@
+"""What rules ask about a tokenizer's vocabulary: which characters and words it has, and how rare a word is."""
+
+import math
+import re
+import string
+import unicodedata
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TypeVar
+from weakref import WeakKeyDictionary, proxy
+
+from capsule_mt.text.rules import BREAK, COMPATIBLE, INVISIBLE, ITEM, PLAIN_FORMS
+from capsule_mt.text.tokenizer_protocol import Tokenizer, unknown_tokens
+
+MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
+Answer = TypeVar("Answer")
+FIRST_RANK = 10  # the first ids are special tokens and marks
+LOG_RANK_OF_TOKEN = 2.4  # the logarithm of the sum of 1 / rank: a word of two tokens is rarer than either
+LOG_RANK_OF_UNKNOWN = 20.0  # more than that of any token
+# every vocabulary of a language in Latin letters has these; of others, their tokens tell
+NEVER_LACKED = frozenset((ITEM, BREAK, *" \n.,!?'\"-", *string.ascii_letters, *string.digits))
+NON_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+class Vocabulary:
+    """The vocabulary of a tokenizer, with a cache.
+
+    of_target: of translations; by default, of sources.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, of_target: bool = False) -> None:
+        self._tokenizer, self._of_target = tokenizer, of_target
+        self._covers: dict[str, bool] = {}
+        self._is_piece: dict[str, bool] = {}
+        self._forms: dict[str, str] = {}  # by character with its accents
+        self._log_ranks: dict[str, float] = {}
+        self._unchanged: set[str] = set()  # characters beyond ASCII whose form is themselves
+        self._covered = {*NEVER_LACKED}  # characters
+
+    @cached_property
+    def for_target(self) -> "Vocabulary":
+        """The vocabulary of translations."""
+        return Vocabulary(self._tokenizer, of_target=True)
+
+    def covers(self, text: str) -> bool:
+        """Return whether the vocabulary has the characters of a text, inside a word."""
+        answer = self._covers.get(text)
+        if answer is None:
+            probe = f"a{text}a"
+            if self._of_target:
+                ids, unknown_id = self._tokenizer.encode_target(probe), self._tokenizer.unknown_id
+                # a byte of a character is no text alone
+                answer = unknown_id not in ids and not any(
+                    "\ufffd" in self._tokenizer.decode([token]) for token in ids
+                )
+            else:
+                answer = not unknown_tokens(self._tokenizer, probe, self._tokenizer.encode(probe))
+            _cache(self._covers, text, answer)
+        return answer
+
+    def has_piece(self, word: str) -> bool:
+        """Return whether a word is one piece of the vocabulary."""
+        answer = self._is_piece.get(word)
+        if answer is None:
+            encoded = self._tokenizer.encode_target(word) if self._of_target else self._tokenizer.encode(word).ids
+            ids = [token for token in encoded if token not in self._tokenizer.special_ids]
+            answer = len(ids) == 1 and ids[0] != self._tokenizer.unknown_id
+            _cache(self._is_piece, word, answer)
+        return answer
+
+    def log_rank(self, word: str) -> float:
+        """Return how rare a word is: about its negative log-probability, less a constant for each of its tokens.
+
+        Vocabularies are sorted by frequency, and the frequency of a token falls as 1 / rank (Zipf's law).
+        """
+        answer = self._log_ranks.get(word)
+        if answer is None:
+            ids = self._tokenizer.encode("".join(map(self.form, word))).ids
+            answer = self._log_rank_of(token for token in ids if token not in self._tokenizer.special_ids)
+            _cache(self._log_ranks, word, answer)
+        return answer
+
+    def target_log_rank(self, word: str) -> float:
+        """Return how rare a word of the target language is."""
+        return self._log_rank_of(self._tokenizer.encode_target(word)[:-1])
+
+    def _log_rank_of(self, ids: Iterable[int]) -> float:
+        unknown_id = self._tokenizer.unknown_id
+        return sum(
+            LOG_RANK_OF_UNKNOWN if token == unknown_id else math.log(token + FIRST_RANK) + LOG_RANK_OF_TOKEN
+            for token in ids
+        )
+
+    def reads(self, text: str) -> bool:
+        """Return whether the vocabulary has a text, each character in its form."""
+        return self.covers("".join(map(self.form, text)))
+
+    def form(self, cluster: str) -> str:
+        """Return the first form of a character with its accents that the vocabulary has, down to plain ASCII."""
+        if cluster.isascii():
+            return cluster
+        form = self._forms.get(cluster)
+        if form is None:
+            form = self._first_covered(cluster)
+            _cache(self._forms, cluster, form)
+            if form == cluster and len(cluster) == 1 and self.covers(cluster):
+                self._unchanged.add(cluster)
+        return form
+
+    def _first_covered(self, cluster: str) -> str:
+        visible = "".join(character for character in cluster if character not in INVISIBLE)
+        composed = unicodedata.normalize("NFC", visible)
+        alike = "".join(map(_compatible, composed))
+        plain = "".join(PLAIN_FORMS.get(character, character) for character in alike)
+        candidates = (visible, composed) if len(visible) == 1 else (composed, visible)
+        return next((form for form in (*candidates, alike, plain) if self.covers(form)), candidates[0])
+
+    def lacked(self, text: str) -> set[str]:
+        """Return the characters of a text that the vocabulary lacks, without spaces and marks that combine."""
+        candidates = set(text) - self._covered
+        lacked = {character for character in candidates if not self.covers(character)}
+        if len(self._covered) < MAX_ANSWERS:
+            self._covered |= candidates - lacked
+        return {character for character in lacked if not (character.isspace() or combines(character))}
+
+    def changes_none_of(self, text: str) -> bool:
+        """Whether it surely has each character of a text as it stands: a fast answer for most texts."""
+        return self._unchanged.issuperset(NON_ASCII.findall(text)) and unicodedata.is_normalized("NFC", text)
+
+
+_vocabularies: "WeakKeyDictionary[Tokenizer, Vocabulary]" = WeakKeyDictionary()
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+    """Return the vocabulary of a tokenizer, the same object at each call, to use while the tokenizer exists."""
+    vocabulary = _vocabularies.get(tokenizer)
+    if vocabulary is None:
+        # a reference to the tokenizer would keep this entry, and with it both, forever
+        vocabulary = _vocabularies[tokenizer] = Vocabulary(proxy(tokenizer))
+    return vocabulary
+
+
+def _cache(answers: dict[str, Answer], text: str, answer: Answer) -> None:
+    if len(text) > MAX_CACHED_LENGTH:
+        return
+    if len(answers) >= MAX_ANSWERS:
+        answers.clear()
+    answers[text] = answer
+
+
+def _compatible(character: str) -> str:
+    return unicodedata.normalize("NFKC", character) if re.match(COMPATIBLE, character) else character
+
+
+def combines(character: str) -> bool:
+    """Return whether a character may be composed with the preceding one: marks, and vowels and finals of Hangul."""
+    return character > "\u02ff" and (unicodedata.category(character)[0] == "M" or "\u1160" <= character <= "\u11ff")
+
+
+def folded(text: str) -> str:
+    """Return a text in lowercase with plain quotes, character for character."""
+    return "".join(map(_folded_character, text))
+
+
+def _folded_character(character: str) -> str:
+    lowered = PLAIN_FORMS.get(character, character).lower()
+    return lowered if len(lowered) == 1 else character

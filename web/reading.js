@@ -1,0 +1,332 @@
+// What a model reads of a part of a form: without tags, and with stand-ins for items that models do not copy. It follows
+// text/reading.py.
+
+import { MAX_ROUNDS, PATTERNS, RULES } from "./interface.js";
+import { BREAK, isItem, isTag, itemsIn, kindOf } from "./rewriting.js";
+import { isMark, lastUpTo } from "./words.js";
+
+const [NUMBER_PLACEHOLDER, TAG_NAME] = [`^(?:${RULES.number_placeholder})$`, `^${PATTERNS.TAG_NAME}`].map((source) => new RegExp(source, "u"));
+const AMOUNTS = ["amount", "formula"];
+const hasLetters = (text) => /\p{L}/u.test(text);
+const countOf = (part, text) => text.split(part).length - 1;
+/** Return a pattern of a text in a translation: a whole word, a whole number, or the text itself. */
+function inTranslation(text) {
+  if (/^\p{L}+$/u.test(text)) return `(?<![\\p{L}\\p{N}_])${text}(?![\\p{L}\\p{N}_])`;
+  if (/^\p{Nd}+$/u.test(text)) return `(?<![\\p{L}\\p{N}_.,])${text}(?![\\p{L}\\p{N}_]|[.,]\\p{Nd})`;
+  return text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&").replace(/-/g, "\\x2d");
+}
+/** Return how often a stand-in is in a text, also as a part of a word. */
+const countStandIn = (standIn, text) => (hasLetters(standIn) ? countOf(standIn, text) : text.match(new RegExp(`(?<!\\p{Nd})${standIn}(?!\\p{Nd})`, "gu"))?.length ?? 0);
+
+/** Whether a span shares a character with any of sorted spans, none of which overlaps another. */
+export function overlaps(span, spans) {
+  let [low, high] = [0, spans.length]; // the first span that ends after the other one's start
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (spans[middle].end <= span.start) low = middle + 1;
+    else high = middle;
+  }
+  return spans[low]?.start < span.end;
+}
+
+export const inOrder = (spans) => spans.sort((left, right) => left.start - right.start || left.end - right.end);
+
+// ---- parts: { text, start, end, edit }: what the model reads or, of an item, what the translation has; its span of the form,
+// which is empty for what we add; and the edit of an item or a tag
+const isItemPart = ({ edit }) => edit !== undefined && isItem(edit);
+export const isTagPart = ({ edit }) => edit !== undefined && isTag(edit);
+export const isEmphasis = ({ edit }) => edit?.row === "emphasis";
+/** Return the text that the translation has for an item or a tag, or the text of another part. */
+export const writtenOf = ({ text, edit }) => edit?.back ?? text;
+
+/** Whether an item is one placeholder for a number, without text glued to it. */
+const isNumberPlaceholder = ({ row, back }) => row === "placeholder" && NUMBER_PLACEHOLDER.test(back);
+
+function standInsOf(edit) {
+  if (AMOUNTS.includes(edit.row)) {
+    const numbers = edit.back.match(/\p{Nd}+/gu) ?? [];
+    return [...(numbers.length === 1 ? numbers : []), ...RULES.stand_ins.amount];
+  }
+  return isNumberPlaceholder(edit) ? RULES.stand_ins.count : RULES.stand_ins[kindOf(edit) === "numerals" ? "amount" : "name"];
+}
+
+/** Return the parts of a span of a form's text; a tag at an edge only if its partner is inside, too. `ending`: { start, end, mark }. */
+export function partsIn(form, [start, end], ending = null) {
+  const [parts, stop] = [[], ending?.start ?? end];
+  let position = start;
+  const textUpTo = (last) => (position < last ? [{ text: form.text.slice(position, last), start: position, end: last }] : []);
+  for (const { offset, edit } of form.copiesIn([start, end])) {
+    parts.push(...textUpTo(Math.min(offset, stop)));
+    const length = (edit.model ?? RULES.item).length;
+    position = offset + length;
+    parts.push({ text: edit.model ?? edit.back, start: offset, end: position, edit });
+  }
+  parts.push(...textUpTo(stop));
+  let trimmed = parts;
+  for (let rest; trimmed.some((part) => !isTagPart(part)) && (rest = withoutEdgeTags(trimmed)).length < trimmed.length;) trimmed = rest;
+  if (!ending) return trimmed;
+  position = ending.end;
+  const index = trimmed.findIndex((part) => part.start >= ending.end && isTagPart(part));
+  return trimmed.toSpliced(index < 0 ? trimmed.length : index, 0, { text: ending.mark, start: ending.start, end: ending.end }, ...textUpTo(end));
+}
+
+/** Return the index of each start tag's end tag among parts, and the reverse; empty if elements overlap. */
+export function partnersOf(parts) {
+  const { partners, overlap } = partnersBeforeOverlap(parts);
+  return overlap === parts.length ? partners : new Map();
+}
+
+/** Return the partners of tags up to the first end tag at which elements overlap, and its index, or the end. */
+function partnersBeforeOverlap(parts) {
+  const [openTags, openByName, unclosed, partners] = [[], new Map(), new Set(), new Map()];
+  for (const [index, part] of parts.entries()) {
+    const tag = isTagPart(part) && TAG_NAME.exec(part.edit.back);
+    const isMark = isEmphasis(part);
+    if (!isMark && (!tag || part.edit.back.endsWith("/>"))) continue;
+    const name = isMark ? part.edit.back : tag[2].toLowerCase();
+    const openings = openByName.get(name) ?? [];
+    openByName.set(name, openings);
+    if (isMark ? !openings.length : !tag[1]) {
+      openings.push(index);
+      openTags.push({ index, name });
+    } else if (openings.length) {
+      const opening = openings.pop();
+      partners.set(opening, index).set(index, opening);
+      for (let inner; !isMark && (inner = openTags.pop()).index !== opening;) {
+        const others = openByName.get(inner.name);
+        if (others.at(-1) !== inner.index) continue; // a closed mark of emphasis
+        others.pop();
+        unclosed.add(inner.name);
+      }
+    } else if (unclosed.has(name)) return { partners, overlap: index };
+  }
+  return { partners, overlap: parts.length };
+}
+
+/** Return parts without tags at the edges whose partners are surely outside; call it again with the result: see reading.py. */
+function withoutEdgeTags(parts) {
+  const { partners, overlap } = partnersBeforeOverlap(parts);
+  const isContent = (part) => !isTagPart(part);
+  const [contentStart, contentEnd] = [parts.findIndex(isContent), parts.findLastIndex(isContent)];
+  let [first, end] = [0, parts.length];
+  while (contentEnd < end - 1 && (overlap < end || (partners.get(end - 1) ?? end) >= contentEnd)) end--;
+  if (end < parts.length) return parts.slice(0, end);
+  const isClosed = (start, stop) => stop < contentStart && parts.slice(start, stop).every((part, offset) => (
+    !isEmphasis(part) && (!offset || (partners.get(start + offset) > start && partners.get(start + offset) < stop))));
+  while (first < contentStart && (!partners.has(first) || (overlap === end && isClosed(first, partners.get(first))))) {
+    first = (partners.get(first) ?? first) + 1; // a single tag, or an element without content
+  }
+  const partner = partners.get(0);
+  const isNested = overlap === end;
+  if (first || !contentStart || (isNested && contentStart < partner && partner < end - 1)) return parts.slice(first);
+  if (isNested && parts.every((part, index) => !isTagPart(part) || partners.has(index))) { // elements around everything
+    while (first < contentStart && partners.get(first) === end - 1 && end - 1 > contentEnd) [first, end] = [first + 1, end - 1];
+  }
+  return parts.slice(Math.max(first, 1), end);
+}
+
+/**
+ * A part of a form as the model reads it.
+ *
+ * `text`: what the model reads; spans count its characters. `standIns`: by the index of the part; `tried`: stand-ins that
+ * earlier translations have lost, a list for each.
+ */
+export class Reading {
+  constructor(form, parts, standIns = null, tried = []) {
+    Object.assign(this, { form, parts, tried, text: "", starts: [] });
+    [this.items, this.tags] = [isItemPart, isTagPart].map((test) => parts.flatMap((part, index) => (test(part) ? [index] : [])));
+    this.standIns = standIns ?? this.#firstStandIns();
+    this.texts = parts.map(({ text }, index) => this.standIns.get(index) ?? text);
+    for (const text of this.texts) {
+      this.starts.push(this.text.length);
+      this.text += text;
+    }
+    this.starts.push(this.text.length);
+  }
+
+  /** Its span of the user's text. */
+  get span() {
+    return [this.#startOf(this.parts[0]), this.#endOf(this.parts.at(-1))];
+  }
+
+  #startOf({ text, start, end, edit }, offset = 0) {
+    return edit ? edit.start : this.form.userSpan([start + (text.length === end - start ? offset : 0), end])[0];
+  }
+
+  #endOf({ text, start, end, edit }, charactersAfter = 0) {
+    if (edit) return edit.end;
+    if (start === end) return start ? this.form.userSpan([start - 1, start])[1] : 0;
+    return this.form.userSpan([start, end - (text.length === end - start ? charactersAfter : 0)])[1];
+  }
+
+  #partAt(offset) {
+    return Math.max(lastUpTo(this.starts, offset), 0);
+  }
+
+  /** Return the span of the user's text behind a span of `text`; an item is never cut. */
+  userSpan([first, end]) {
+    const [left, right] = [this.#partAt(first), this.#partAt(end - 1)];
+    const start = this.#startOf(this.parts[left], first - this.starts[left]);
+    return [start, Math.max(start, this.#endOf(this.parts[right], this.starts[right + 1] - end))];
+  }
+
+  /** Whether there are letters to translate outside the items, or no items at all. */
+  get hasWords() {
+    return !this.items.length || this.parts.some(({ text, edit }) => !edit && hasLetters(text));
+  }
+
+  /** Whether the form lowercased the first letter of the user's text. */
+  get hasLowercasedFirst() {
+    const first = this.parts.find((part) => !isTagPart(part));
+    if (!first || first.edit) return false;
+    const letter = /\p{L}/u.exec(this.form.text.slice(first.start, first.end));
+    const index = letter ? this.form.offsets.indexOf(first.start + letter.index) : -1;
+    return index >= 0 && /\p{Ll}/u.test(letter[0]) && this.form.edits[index].row === "lacked capital";
+  }
+
+  /** Whether a span of `text` begins in an item, which the translation copies. */
+  isCopied([start]) {
+    return isItemPart(this.parts[this.#partAt(start)]);
+  }
+
+  /** Whether a span of `text` stands for nothing in the user's text. */
+  isAdded([start]) {
+    const part = this.parts[this.#partAt(start)];
+    return !part.edit && part.start === part.end;
+  }
+
+  /** Return this text with words, whose spans are in order, as items; words with only marks between them are one item. */
+  withUnknownWords(words) {
+    const spans = [];
+    for (const [start, end] of words) {
+      if (spans.length && isMark(this.text.slice(spans.at(-1)[1], start))) spans.at(-1)[1] = end;
+      else spans.push([start, end]);
+    }
+    let pending = 0; // the next span
+    return new Reading(this.form, this.parts.flatMap((part, index) => {
+      const offset = this.starts[index];
+      if (part.edit || part.text.length !== part.end - part.start) return [part];
+      const [parts, cutAt] = [[], (first, last) => ({ text: part.text.slice(first, last), start: part.start + first, end: part.start + last })];
+      let cut = 0;
+      for (; spans[pending]?.[1] <= offset + part.text.length; pending++) {
+        const [first, last] = spans[pending].map((edge) => edge - offset);
+        const [start, end] = this.form.userSpan([part.start + first, part.start + last]);
+        const back = this.form.source.slice(start, end);
+        parts.push(cutAt(cut, first), { ...cutAt(first, last), text: back, edit: { row: "unknown word", start, end, model: null, back } });
+        cut = last;
+      }
+      return [...parts, cutAt(cut, part.text.length)].filter(({ text }) => text);
+    }));
+  }
+
+  /** Return this text with a colon after its last character, inside the tags around it. */
+  withColon() {
+    const index = this.parts.findLastIndex((part) => !isTagPart(part)) + 1;
+    const { end } = this.parts[index - 1];
+    return new Reading(this.form, this.parts.toSpliced(index, 0, { text: ":", start: end, end }));
+  }
+
+  /** Return this text in lowercase; items, and parts whose length would change, stay as they are. */
+  lowercased() {
+    return new Reading(this.form, this.parts.map((part) => {
+      const text = part.text.toLowerCase();
+      return part.edit || text.length !== part.text.length ? part : { ...part, text };
+    }));
+  }
+
+  /** Return stand-ins for what the vocabulary lacks, and numbers for placeholders of numbers: see reading.py. */
+  #firstStandIns() {
+    const isLacked = (index) => kindOf(this.parts[index].edit) === "unknown";
+    const [lacked, counts] = [this.items.filter(isLacked), this.items.filter((index) => isNumberPlaceholder(this.parts[index].edit))];
+    return lacked.length + counts.length ? this.#withUnused(counts, this.#withUnused(lacked, new Map())) : new Map();
+  }
+
+  /** Return the used stand-ins, and an unused one for each of these items, while they last. */
+  #withUnused(items, used) {
+    const standIns = new Map(used);
+    const unavailable = new Set([...this.tried.flat(), ...standIns.values()]);
+    const words = this.parts.map(({ text, edit }) => (AMOUNTS.includes(edit?.row) ? "" : text)).join("");
+    const counts = new Map();
+    const isInWords = (text) => counts.get(text) ?? counts.set(text, countStandIn(text, words) > 0).get(text);
+    for (const index of items) {
+      // a stand-in that the sentence itself has could not be told apart in the translation
+      const standIn = standInsOf(this.parts[index].edit).find((text) => !unavailable.has(text) && !isInWords(text));
+      if (standIn === undefined) continue;
+      standIns.set(index, standIn);
+      unavailable.add(standIn);
+    }
+    return standIns;
+  }
+
+  /** Return this text with new stand-ins for lost items; null if they have run out. A placeholder that lost its first number is read as it is. */
+  withStandIns(lost) {
+    const tried = [...this.tried, lost.flatMap((index) => this.standIns.get(index) ?? [])];
+    const lostIndices = new Set(lost);
+    const unchanged = new Map([...this.standIns].filter(([index]) => !lostIndices.has(index)));
+    const items = lost.filter((index) => this.tried.length || !this.standIns.has(index) || !isNumberPlaceholder(this.parts[index].edit));
+    const standIns = new Reading(this.form, this.parts, unchanged, tried).#withUnused(items, unchanged);
+    return tried.length <= MAX_ROUNDS && items.every((index) => standIns.has(index)) ? new Reading(this.form, this.parts, standIns, tried) : null;
+  }
+
+  /** Return the parts between items that have words, and whether each has the ending. */
+  aroundItems(ending) {
+    const { text } = this.form;
+    const end = Math.max(...this.parts.map((part) => part.end));
+    const edges = [this.parts[0].start, ...this.items.flatMap((index) => [this.parts[index].start, this.parts[index].end]), end];
+    const readings = [];
+    for (let index = 0; index < edges.length; index += 2) {
+      let [first, last] = [edges[index], edges[index + 1]];
+      const isAround = (offset) => text[offset] === BREAK || RULES.around_items.includes(text[offset]); // else a model closes a quote that only begins here
+      while (first < last && isAround(first)) first++;
+      while (first < last && isAround(last - 1)) last--;
+      if (!hasLetters(text.slice(first, last))) continue;
+      const hasEnding = ending !== null && first < ending.start && ending.end <= last;
+      readings.push({ reading: new Reading(this.form, partsIn(this.form, [first, last], hasEnding ? ending : null)), hasEnding });
+    }
+    return readings;
+  }
+
+  /**
+   * Return the items that a translation does not have, or whose stand-ins it does not have as often as its source.
+   *
+   * A translation with a fragment of a placeholder, such as a spare "%", has lost all items.
+   */
+  lost(translation) {
+    if (!this.items.length) return [];
+    const { matches, foreignItems } = this.itemsIn(translation);
+    const items = [...matches.values(), ...foreignItems].map(({ start, end }) => translation.slice(start, end)).join("");
+    const words = this.parts.map(({ text, edit }) => (edit ? "" : text)).join("");
+    const hasHalf = (sign) => countOf(sign, translation) - countOf(sign, items) > countOf(sign, words);
+    if (this.items.some((index) => this.parts[index].edit.row === "placeholder") && [..."%{}"].some(hasHalf)) return this.items;
+    const expected = new Map();
+    for (const text of this.standIns.values()) expected.set(text, (expected.get(text) ?? 0) + 1);
+    const leaking = new Set(Array.from(expected).filter(([text, count]) => countStandIn(text, translation) !== count).map(([text]) => text));
+    return this.items.filter((index) => !matches.has(index) || leaking.has(this.standIns.get(index)));
+  }
+
+  /**
+   * Return the items, or their stand-ins, in a translation, and its foreign items.
+   *
+   * A foreign item is of the same kinds, but the source does not have it, or not as often.
+   */
+  itemsIn(translation) {
+    const items = itemsIn(translation, this.form.kinds);
+    const [spans, ownItems] = [inOrder([...items]), new Set(items.map(({ text }) => text))];
+    // those that the vocabulary lacks, and stand-ins: no row finds them
+    const standIns = new Set(this.standIns.values());
+    const hidden = [...new Set(this.items.map((index) => this.texts[index]))].filter((text) => standIns.has(text) || !ownItems.has(text));
+    for (const { 0: text, index } of hidden.length ? translation.matchAll(new RegExp(hidden.map(inTranslation).join("|"), "gu")) : []) {
+      const item = { text, start: index, end: index + text.length, kind: "urls" };
+      if (!overlaps(item, spans)) items.push(item);
+    }
+    const copies = new Map(); // items by their text, the last one first
+    for (const item of items.toReversed()) copies.has(item.text) ? copies.get(item.text).push(item) : copies.set(item.text, [item]);
+    const matches = new Map();
+    for (const index of this.items) {
+      const copy = copies.get(this.texts[index])?.pop();
+      if (copy) matches.set(index, copy);
+    }
+    const matched = new Set(matches.values());
+    return { matches, foreignItems: items.filter((item) => !matched.has(item)) };
+  }
+}
