@@ -44,7 +44,7 @@ from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_output_folder, remove_partials, write_output
 from capsule_mt.files.reading import open_text
-from capsule_mt.models.loading import CONFIG_FILE
+from capsule_mt.models.loading import CONFIG_FILE, is_ctranslate2
 from capsule_mt.models.shipped import CALIBRATION_FILE
 
 STATE_OF_TRAINING = ".pt", ".pth"
@@ -181,7 +181,7 @@ def _write_calibration(translator: Any, folder: Path, output: Path) -> str:
             if file.is_file() and not file.name.endswith(STATE_OF_TRAINING):
                 shutil.copy(file, output)
     calibration, config = dict(translator.loaded.calibration), output / CONFIG_FILE
-    if not config.is_file():
+    if not config.is_file() or is_ctranslate2(output) or (output / CALIBRATION_FILE).is_file():
         _write_json(output / CALIBRATION_FILE, calibration)
         return str(output / CALIBRATION_FILE)
     _write_json(config, {**json.loads(config.read_text(encoding="utf-8")), "coverage_calibration": calibration})

@@ -42,7 +42,7 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
     """Add the arguments that name a model and choose how it decodes."""
     help = (
         "the folder of a checkpoint, a .zip of OPUS-MT, or a name such as en-pt (see `capsule-mt models --help`)"
-        + ("" if nargs is None else "; several of one vocabulary decode together")
+        + ("; several of one vocabulary decode together" if nargs == "+" else "")
     )
     parser.add_argument("model", nargs=nargs, help=help)
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
@@ -142,13 +142,14 @@ def load_translator(
     if not reason:
         from capsule_mt.engine.library import NativeUnavailableError
         from capsule_mt.engine.program import UnsupportedModelError
+        from capsule_mt.models.loading import is_ctranslate2
         from capsule_mt.translate.loading import load
 
         try:
             return load(models[0], loaded=loaded, **{name: options[name] for name in ENGINE_OPTIONS})
         except (UnsupportedModelError, NativeUnavailableError) as error:
-            is_marian = os.path.exists(models[0]) and not os.path.exists(os.path.join(models[0], "config.json"))
-            if only_native or is_marian or options["int8"] or options["shortlist"]:
+            is_hub = not os.path.exists(models[0]) or os.path.exists(os.path.join(models[0], "config.json"))
+            if only_native or not is_hub or is_ctranslate2(models[0]) or options["int8"] or options["shortlist"]:
                 raise UnsupportedModelError(str(error)) from None
             reason = str(error)
         except CatalogError as error:  # transformers may still load it by its name on the hub

@@ -5,7 +5,7 @@ The page has the same list in JavaScript (serve/page/marks.js); tests/vectors/pr
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 Side = Literal["source", "target"]
 Values = Mapping[str, Any]
@@ -22,6 +22,13 @@ NOUNS = {
     "negation": "negation",
 }
 UNRELATED = "Perhaps a translation of another text"
+# reasons of a judge that are estimates
+JUDGED = {
+    "another text": UNRELATED,
+    "left out": "Perhaps left out",
+    "made up": "Perhaps made up",
+    "order": "Perhaps in another order",
+}
 EMPTY = "The translation is empty."
 BETWEEN_WORDS = r"[\W_]+"
 HAS_LETTER = re.compile(r"[^\W_]")
@@ -56,8 +63,8 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
     """Return what to check in a translation, most certain first.
 
     Args:
-        record: what is known about it: any of `is_unrelated`, `language`, `unknown`, `coverage` (as for `problems_of`)
-            and `has_other_placeholders`.
+        record: what is known about it: any of `is_unrelated`, `language`, `unknown`, `has_other_placeholders`,
+            `coverage` (as for `problems_of`) and `judgement` (`capsule_mt.files.lines.judgement_record`).
     """
     problems = [Problem("fault", EMPTY)] if source.strip() and not translation.strip() else []
     if "language" in record:
@@ -67,7 +74,10 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
     coverage = record.get("coverage")
     if coverage is not None:
         problems += problems_of(coverage, source, translation)
-    checks = () if coverage is None else coverage.get("checks", ())
+    judgement = record.get("judgement")
+    if judgement is not None:
+        problems += _problems_of_judgement(judgement, source, translation, with_checks=coverage is None)
+    checks = (coverage or judgement or {}).get("checks", ())
     if record.get("has_other_placeholders") and not any(check["kind"] == "placeholders" for check in checks):
         problems.append(Problem("fault", "The placeholders are others, or in another order."))
     if record.get("is_unrelated"):
@@ -114,6 +124,25 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
         if sentence.get("is_unrelated")
     ]
     return [*faults, *incomplete, *doubts, *unrelated]
+
+
+def _problems_of_judgement(
+    judgement: Values, source: str, translation: str, *, with_checks: bool
+) -> Iterator[Problem]:
+    """Yield what a judge finds, and with `with_checks` what rules have found for it."""
+    for check in judgement["checks"] if with_checks else ():
+        yield _problem_of_check(check, source, translation)
+    for reason in judgement["reasons"]:
+        words = [("source", word) for word in judgement["left_out"]] if reason["name"] == "left out" else []
+        words += [("target", word) for word in judgement["made_up"]] if reason["name"] == "made up" else []
+        if not reason["is_fault"]:
+            spans = tuple(ProblemSpan(cast(Side, side), word["start"], word["end"]) for side, word in words)
+            about = reason["source"] or reason["target"]
+            yield Problem(
+                "doubt", JUDGED.get(reason["name"], reason["name"]) + (f": {about}" if about else "."), spans
+            )
+        elif reason["name"] == "copy" and not any(check["kind"] == "untranslated" for check in judgement["checks"]):
+            yield Problem("fault", "The translation is a copy of the text.")
 
 
 def _problem_of_check(check: Values, source: str, translation: str) -> Problem:

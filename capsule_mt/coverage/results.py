@@ -1,8 +1,9 @@
 """The results of coverage: frozen dataclasses of plain values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capsule_mt.checks.results import Check
+from capsule_mt.coverage.judgement import Judgement
 from capsule_mt.coverage.names import CoveredBy
 
 
@@ -73,7 +74,7 @@ class Coverage:
     score 1. `threshold` is the score below which a sentence is an alarm, `None` without one. If `CoverageOptions` ask
     for it, `support` is the share of the translation that the source supports, and `target_words` are its words.
     `checks` are faults that rules find, such as a number that the translation lacks. `method` is what marked the
-    words: marks are unverified unless it is "verified".
+    words: marks are unverified unless it is "verified". `judgement` is what a judge says, if one was given.
     """
 
     score: float
@@ -85,11 +86,16 @@ class Coverage:
     target_words: tuple[TargetWord, ...] = ()
     checks: tuple[Check, ...] = ()
     method: CoveredBy | None = None
+    judgement: Judgement | None = None
 
     @property
     def untranslated(self) -> tuple[Word, ...]:
         """The words that were left out."""
         return tuple(word for word in self.words if word.marked)
+
+    def judged(self, judgement: Judgement | None) -> "Coverage":
+        """Return this coverage with what a judge says."""
+        return self if judgement is None else replace(self, judgement=judgement)
 
     @property
     def unsupported(self) -> tuple[TargetWord, ...]:
