@@ -23,13 +23,12 @@ def with_key(source: str, text: str) -> str:
 
     Letters of placeholders, tags and the like are never marked.
     """
-    copied = [match.span() for match in re.finditer(COPIED, text)]  # such as {count}: a mark would break it
-    letters = [
-        i
-        for i, character in enumerate(text)
-        if character.isalnum() and not any(start <= i < end for start, end in copied)
-    ]
-    if without_key(source) == source or not letters:
+    if without_key(source) == source:
+        return text
+    # a mark in what is copied, such as {count}, would break it
+    without_copied = re.sub(COPIED, lambda match: " " * len(match[0]), text)
+    letters = [i for i, character in enumerate(without_copied) if character.isalnum()]
+    if not letters:
         return text
     match = KEY.search(source)
     assert match is not None

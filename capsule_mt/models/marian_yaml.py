@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from capsule_mt.messages import shown
+from capsule_mt.messages import cut, shown
 from capsule_mt.models.opening import read_text
 from capsule_mt.models.weights import CheckpointError
 
@@ -39,14 +39,14 @@ def read_yaml(text: str, origin: str) -> dict[str, Any]:
         if (item := ITEM.fullmatch(line)) and key:
             values[key] = [] if values[key] is None else values[key]
             if not isinstance(values[key], list):
-                raise CheckpointError(f"{origin_line}: `{key}` has a value and a list")
+                raise CheckpointError(f"{origin_line}: `{cut(key)}` has a value and a list")
             values[key].append(_scalar(item[1], origin_line))
         elif key and values[key] is None and (flow := FLOW_BELOW.fullmatch(line)):
             values[key] = _flow(flow[1], origin_line)
         elif named := NAMED.fullmatch(line):
             key, value = named[1], (named[2] or "").strip()
             if key in values:
-                raise CheckpointError(f"{origin_line}: `{key}` comes twice")
+                raise CheckpointError(f"{origin_line}: `{cut(key)}` comes twice")
             is_list = value.startswith("[") and value.endswith("]")
             values[key] = _flow(value[1:-1], origin_line) if is_list else _scalar(value, origin_line)
         else:

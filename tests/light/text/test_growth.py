@@ -10,6 +10,7 @@ import time
 import pytest
 
 from capsule_mt.checks.rules import checks_of
+from capsule_mt.formats.menu_keys import with_key
 from capsule_mt.formats.reading import parse
 from capsule_mt.formats.units import Translated
 from capsule_mt.text.reading import Reading
@@ -43,6 +44,10 @@ FILES = {
     "json": ("", '"k{i}": "a {{b}}",\n'),
     "markdown": ("", "* a **b** `c` [d](e)\n"),
     "properties": ("", "k{i}=a {{0}} b\n"),
+    "html": ("", "<p>a <b>b</b> {i}</p>\n"),
+    "yaml": ("de:\n", "  k{i}: a %{{b}}\n"),
+    "vtt": ("WEBVTT\n\n", "00:01.000 --> 00:02.000\na <i>b</i>\n\n"),
+    "strings": ("", '"k{i}" = "a %@ b";\n'),
 }
 
 
@@ -147,7 +152,12 @@ def test_tokens_of_languages_take_linear_time():
     assert not grows_too_fast(documents, *([text, segmenter] for text in texts))
 
 
-@pytest.mark.parametrize("function", [items_restored, lines_as_sentences])
+def menu_key(text):
+    for _ in range(10):
+        with_key("_File", text)
+
+
+@pytest.mark.parametrize("function", [items_restored, lines_as_sentences, menu_key])
 @pytest.mark.parametrize("unit", ITEMS, ids=repr)
 def test_items_take_linear_time(function, unit):
     short, long = text_of(unit, NUM_UNITS), text_of(unit, GROWTH * NUM_UNITS)
