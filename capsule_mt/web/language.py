@@ -202,6 +202,10 @@ def patterns() -> dict[str, str]:
 def rules() -> dict[str, Any]:
     """Return the table of rules without its examples, with patterns in JavaScript's syntax."""
     table = text_rules.as_json()
+    del table["quotes"]  # the model file has those of its language
+    table["rows"] = [
+        row for row in table["rows"] if row["kind"] in ("", *text_rules.COPIED_KINDS)
+    ]  # no others are offered
     for row in table["rows"]:
         del row["example"], row["read"]
         row |= {column: _short_pattern(row[column]) for column in ("needs", "match")}
