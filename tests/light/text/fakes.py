@@ -63,7 +63,7 @@ def form_of(text, tokenizer, kinds=COPIED_KINDS, **options):
     return Rewriter(Vocabulary(tokenizer), tuple(kinds), **options).read(text)
 
 
-def kept(text, kinds=COPIED_KINDS):
+def reading_of(text, kinds=COPIED_KINDS):
     """Return a text as a model reads it of which items of these kinds are kept, and nothing else changes."""
     return whole(Form(text, keep_edits(text, kinds), kinds))
 

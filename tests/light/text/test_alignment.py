@@ -9,7 +9,7 @@ from capsule_mt.text.sentences import Span
 from tests.fixtures.vectors import spans_in, vectors
 from tests.light.decoders import translator
 from tests.light.test_translator import RELEASED
-from tests.light.text.fakes import WordTokenizer, kept
+from tests.light.text.fakes import WordTokenizer, reading_of
 
 
 def span_in(text, part):
@@ -34,7 +34,7 @@ def test_a_word_is_linked_to_those_that_it_attends_to(case):
 def test_links_move_to_the_restored_text(case):
     text, output, translation = case["text"], case["output"], case["translation"]
     links = [Link(span_in(text, word), span_in(output, translated)) for word, translated in case["links"]]
-    moved = restored_links(kept(text, ("tags", "placeholders")), links, output, translation)
+    moved = restored_links(reading_of(text, ("tags", "placeholders")), links, output, translation)
     assert words_of(moved, text, translation) == case["moved"]
 
 

@@ -12,7 +12,7 @@ from capsule_mt.text.rewriting import Form, keep_edits
 from capsule_mt.text.rules import COPIED_KINDS, ROWS
 from capsule_mt.text.sentences import Span, stripped
 from tests.fixtures.vectors import vectors
-from tests.light.text.fakes import kept
+from tests.light.text.fakes import reading_of
 
 
 def translated(text, has_ordinals=True):
@@ -47,7 +47,7 @@ def _strings(value):
 
 @pytest.mark.parametrize("text", ["WWW.A.DE", "Www.a.de", "wWw.a.de", "see www.a.de"])
 def test_an_address_may_begin_with_capitals(text):
-    assert kept(text).items
+    assert reading_of(text).items
 
 
 @pytest.mark.timeout(30)

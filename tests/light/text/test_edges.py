@@ -38,8 +38,8 @@ def test_what_the_model_reads(case):
 
 def test_the_fast_check_for_marks_at_the_end_misses_none():
     for ending in map("".join, product("a .!\u2026)\u201d", repeat=4)):
-        expected, found = re.search(MARKS.match, ending), ending_of(ending, Span(0, len(ending)))
-        assert (found and (found.start, found.end)) == (expected and expected.span()), ending
+        expected, match = re.search(MARKS.match, ending), ending_of(ending, Span(0, len(ending)))
+        assert (match and (match.start, match.end)) == (expected and expected.span()), ending
 
 
 @pytest.mark.parametrize(

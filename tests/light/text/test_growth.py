@@ -17,7 +17,7 @@ from capsule_mt.text.reading import Reading
 from capsule_mt.text.restoring import restored
 from capsule_mt.text.segments import Segmenter, join_translations
 from capsule_mt.text.tokenizer_protocol import Encoded
-from tests.light.text.fakes import kept
+from tests.light.text.fakes import reading_of
 
 NUM_UNITS, GROWTH = 400, 4
 MAX_RATIO = 8  # quadratic time has 16; caches and memory cost linear time a little more than 4
@@ -125,7 +125,7 @@ def checks(text):
 
 
 def retries(text):
-    source = kept(text)
+    source = reading_of(text)
     lost = source.lost("a")
     retry = source.with_stand_ins(lost)
     (retry or source).lost(text)
@@ -133,7 +133,7 @@ def retries(text):
 
 
 def items_restored(text):
-    source = Reading(kept(text).form, kept(text).parts, stand_ins={})
+    source = Reading(reading_of(text).form, reading_of(text).parts, stand_ins={})
     restored(source, [], lambda ids: text, list)
 
 

@@ -19,7 +19,7 @@ from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.text.words import WORDS
 from tests.fixtures.vectors import vectors
 from tests.light.decoders import translator
-from tests.light.text.fakes import WordTokenizer, kept
+from tests.light.text.fakes import WordTokenizer, reading_of
 
 ROOT = Path(__file__).resolve().parents[3]
 VECTORS = vectors("keeping")
@@ -121,7 +121,7 @@ def test_the_sign_of_a_note_follows_its_word():
 
 @pytest.mark.parametrize("text", ["It costs $100.", "{name} has %s of 100 files.", "{w}px and %d%%", "<b>count</b>"])
 def test_text_without_placeholders_for_numbers_is_read_as_it_is(text):
-    assert kept(text, KEEP_KINDS).stand_ins == {}
+    assert reading_of(text, KEEP_KINDS).stand_ins == {}
 
 
 @pytest.mark.parametrize("part", ["n.", "n, ", "count_"])
@@ -201,10 +201,10 @@ def test_whatever_the_model_writes():
     noise = [*words, "</b>", "{y}", "%s", "7", "20", "Tom", "https://a.de", "<i>"]
 
     def write(source):
-        found = [word for word in source.split() if rng.random() < 0.8]
-        found += rng.choices(noise, k=rng.randrange(3))
-        rng.shuffle(found)
-        return found
+        chosen_words = [word for word in source.split() if rng.random() < 0.8]
+        chosen_words += rng.choices(noise, k=rng.randrange(3))
+        rng.shuffle(chosen_words)
+        return chosen_words
 
     fake = Fake(write)
     fake.align = lambda source, target: [[rng.random() for _ in source] for _ in target]
@@ -257,7 +257,7 @@ def test_a_sentence_begins_after_a_glued_placeholder():
 
 @pytest.mark.parametrize("case", vectors("emphasis")["cases"], ids=repr)
 def test_a_model_does_not_read_marks_of_emphasis(case):
-    source = kept(case["text"])
+    source = reading_of(case["text"])
     assert source.text == case["read"]
     assert [part.written for part in source.parts if part.is_emphasis] == case["marks"]
 
