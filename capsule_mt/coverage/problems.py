@@ -135,6 +135,8 @@ def _problem_of_check(check: Values, source: str, translation: str) -> Problem:
         message = f"Not translated: {missing}"
     elif kind == "doubled":
         message = f"Said twice in a row: {added}"
+    elif kind == "names":
+        message = f"The name “{missing}” became “{added}”."
     elif kind == "numbers" and missing and added:
         message = f"Two numbers change places: “{missing}”, “{added}”."
     elif missing:

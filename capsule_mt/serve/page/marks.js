@@ -45,6 +45,7 @@ function problemOfCheck({ kind, missing, added }, source, target) {
   if (kind === "end") message = `The text ends with ${quoted(missing)}, the translation with ${quoted(added)}.`;
   if (kind === "untranslated") message = `Not translated: ${missing}`;
   if (kind === "numbers" && missing && added) message = `Two numbers change places: ${quoted(missing)}, ${quoted(added)}.`;
+  if (kind === "names") message = `The name ${quoted(missing)} became ${quoted(added)}.`;
   if (kind === "doubled") message = `Said twice in a row: ${added}`;
   return { level: "fault", message, spans };
 }
