@@ -73,7 +73,8 @@ class Coverage:
     score 1. `threshold` is the score below which a sentence is an alarm, `None` without one. If `CoverageOptions` ask
     for it, `support` is the share of the translation that the source supports, and `target_words` are its words.
     `checks` are faults that rules find, such as a number that the translation lacks. `method` is what marked the
-    words: marks are unverified unless it is "verified".
+    words: marks are unverified unless it is "verified". `precision` is the share of this model's marks, in its own
+    translations, that a reader found right; `None` if nobody read them.
     """
 
     score: float
@@ -85,6 +86,7 @@ class Coverage:
     target_words: tuple[TargetWord, ...] = ()
     checks: tuple[Check, ...] = ()
     method: CoveredBy | None = None
+    precision: float | None = None
 
     @property
     def untranslated(self) -> tuple[Word, ...]:

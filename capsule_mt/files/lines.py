@@ -101,7 +101,8 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
         ]
     checks = [{"kind": check.kind, "missing": check.missing, "added": check.added} for check in coverage.checks]
     record |= {"repetitions": list(coverage.repetitions), "checks": checks}
-    return record if coverage.method is None else {**record, "method": coverage.method}
+    facts = {"method": coverage.method, "precision": coverage.precision}
+    return record | {name: value for name, value in facts.items() if value is not None}
 
 
 def _word_and_span(word: Any) -> dict[str, Any]:

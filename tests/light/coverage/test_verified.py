@@ -361,9 +361,8 @@ def test_support_raises_the_alarm_of_unrelated_translations(pair):
     )
     record = coverage_record(coverages[2])
     assert record["sentences"][0]["is_unrelated"]
-    assert (
-        problems_of(record, SOURCE, translations[2])[-1].message == f"Perhaps a translation of another text: {SOURCE}"
-    )
+    messages = [problem.message for problem in problems_of(record, SOURCE, translations[2])]
+    assert f"Probably a translation of another text: {SOURCE}" in messages
     for options in (CoverageOptions(), CoverageOptions(method="attention", support=True)):
         assert pair.cover([SOURCE], [COMPLETE], coverage=options)[0].sentences[0].is_unrelated is None
 

@@ -59,7 +59,7 @@ from tests.light.text.test_growth import EDGES, GROWTH, LINES, NUM_UNITS, UNITS,
 
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINTS = ROOT / "checkpoints"
-MARKS_OF_PAGE = ROOT / "capsule_mt/serve/page/marks.js"
+SCRIPTS_OF_PAGE = [ROOT / "capsule_mt/serve/page" / name for name in ("reasons.js", "marks.js")]
 # what tokenizers and sentence splitters stumble on
 ODD = [
     "Hallo! Wie geht's? Gut. Dr. Müller kam am 3. Oktober.\n\nTom ging ging ging nach Hause.  ",
@@ -231,7 +231,7 @@ def of_vectors(run_beside_modules):
     languages = dotless_i | {case.get("language") for cases in vectors("typography").values() for case in cases}
     typography = {str(code): typography_of(code) for code in languages}
     value = {"rules": rules, "words_of_checks": words, "typography": typography, "entities": ENTITIES}
-    return run_beside_modules("vectors", value, VECTORS, MARKS_OF_PAGE)
+    return run_beside_modules("vectors", value, VECTORS, *SCRIPTS_OF_PAGE)
 
 
 @pytest.mark.parametrize("name", sorted({path.stem for path in VECTORS.glob("*.json")} - {"keeping", "normal"}))
@@ -854,7 +854,9 @@ def test_the_page(served_site, browser, screenshots, portable):
         page.locator("#target").fill("The man buys a hat. The weather is much better today than yesterday.")
         page.locator("#check").click()
         page.locator("#status", has_text="Checked.").wait_for()
-        assert texts_of(page, "#source-marks .doubt") == []  # by default, only in sentences that raise an alarm
+        assert (
+            texts_of(page, "#source-marks :is(.probable, .hint)") == []
+        )  # by default, only in sentences that raise an alarm
         readable(page)
         page.screenshot(path=screenshots / f"web-{scheme}-{width}.png", full_page=True)
         assert page.problems == []
