@@ -103,6 +103,11 @@ class Calibration:
         return None if counts is None else float(counts["precision"])
 
     @property
+    def retries_marks(self) -> bool:
+        """Whether a sentence with a mark is translated again: if that improved this model's translations."""
+        return bool(self.methods.get("verified", {}).get("retries_marks"))
+
+    @property
     def unrelated_alarm(self) -> float | None:
         """The `hallucination` above which a translation is probably of another text."""
         alarm = self.methods.get("verified", {}).get("unrelated")

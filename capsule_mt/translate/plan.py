@@ -30,6 +30,7 @@ class CoveragePlan(NamedTuple):
     verifier: the reverse model, if the method or `support` needs it; it is loaded.
     marks_single_words: whether words are also marked in sentences that do not raise the alarm.
     precision: the share of marks in the model's own translations that a reader found right.
+    retries_marks: whether a sentence with a marked word is translated again.
     """
 
     options: "CoverageOptions"
@@ -40,6 +41,7 @@ class CoveragePlan(NamedTuple):
     verifier: "Verifier | None"
     marks_single_words: bool = True
     precision: float | None = None
+    retries_marks: bool = False
 
     @property
     def coverage_arguments(self) -> "tuple[float | None, CoveredBy, bool, float | None]":

@@ -99,6 +99,7 @@ def _coverage_plan(scorer: ModelWithReverse, options: TranslationOptions, is_for
         precision=None
         if is_forced or method != "verified"
         else calibration.precision_of(coverage.marks or DEFAULT_MARKS),
+        retries_marks=not is_forced and method == "verified" and calibration.retries_marks,
     )
 
 

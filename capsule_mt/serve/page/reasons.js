@@ -1,7 +1,7 @@
 // The reasons to check a translation; `python -m tools.reasons` writes this file.
 "use strict";
 
-const [MIN_PRECISION, MIN_SUPPORT] = [0.5, 0.003];
+const [MIN_PRECISION, MIN_SUPPORT] = [0.5, 0.002];
 const LEVELS = ["fault", "probable", "hint"];
 const REASONS = {
   empty: {"level": "fault", "message": "The translation is empty."},

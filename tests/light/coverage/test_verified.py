@@ -497,3 +497,16 @@ def test_checks_know_the_languages_that_the_folder_tells(pair):
     (scored,) = pair.score(["Er schläft nicht."], ["He sleeps."], coverage=CoverageOptions())
     assert scored.coverage.checks == (Check("negation", "nicht", ""),)
     assert pair("Er schläft nicht.", coverage=CoverageOptions()).coverage.checks == ()
+
+
+def test_a_mark_is_a_trigger_first(pair):
+    """A sentence with a mark is translated again, and keeps the translation with the fewest."""
+    calibration = dict(pair.loaded.calibration)
+    before = pair(SOURCE, coverage=CoverageOptions())
+    try:
+        pair.set_calibration(calibration | {"verified": calibration["verified"] | {"retries_marks": True}})
+        after = pair(SOURCE, coverage=CoverageOptions())
+        assert pair(SOURCE).text == before.text  # without coverage, nothing is marked
+    finally:
+        pair.set_calibration(calibration)
+    assert len(after.coverage.untranslated) < len(before.coverage.untranslated)
