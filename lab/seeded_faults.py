@@ -22,12 +22,14 @@ from capsule_mt.checks.rules import checks_of
 from capsule_mt.checks.word_lists import check_words
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.coverage.problems import Problem, problems_of
+from capsule_mt.coverage.reasons import LEVELS, REASONS
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.files.reading import read_parallel
 from hf_capsule_mt.evaluation import write_result
 
 SEED, MAX_FAULTS = 97, 100
 Fault = Callable[[str, str, str, random.Random], str | None]
+COUNTED = dict.fromkeys(("any", *(f"any {level}" for level in LEVELS), *REASONS), 0)
 NAMES = ["Carlsen", "Okafor", "Moreira", "Jansen", "Petrova", "Whitfield", "Almeida", "Brandt", "Novak", "Tanaka"]
 NAME = re.compile(r"(?<=[\w,;)] )[^\W\d_a-zß-ÿ][\w'\u2019-]{2,}")
 CLAUSES = {
@@ -179,7 +181,7 @@ def main() -> None:
     if arguments.sample is not None:
         pairs = random.Random(SEED).sample(pairs, min(arguments.sample, len(pairs)))
     models = [(arguments.model, arguments.reverse), (arguments.reverse, arguments.model)]
-    record: dict[str, Any] = {"kind": "seeded faults", "pairs": 0, "flagged": Counter(), "found": {}}
+    record: dict[str, Any] = {"kind": "seeded faults", "pairs": 0, "flagged": Counter(COUNTED), "found": {}}
     for order, (model, reverse) in zip((slice(None), slice(None, None, -1)), models, strict=True):
         translator = None
         if model is not None:

@@ -6,8 +6,8 @@
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-# From the most certain to the least. Of people's translations, a "fault" flags at most 0.2 % and a "probable" reason
-# at most 2 %, on text of two kinds; a "hint" flags more, or is right less often than not.
+# From the most certain to the least. Each "fault" flags about 0.2 % of people's translations or fewer, each "probable"
+# reason at most 2 %, on text of two kinds; a "hint" flags more, or is right less often than not.
 Level = Literal["fault", "probable", "hint"]
 LEVELS: tuple[Level, ...] = ("fault", "probable", "hint")
 MIN_PRECISION = 0.5  # of a model's marks, for them to be probable
