@@ -12,10 +12,13 @@ __version__ = "0.4.1"
 
 if TYPE_CHECKING:
     from capsule_mt.checks.results import Check
+    from capsule_mt.coverage.judgement import JudgedWord, Judgement, Reason
     from capsule_mt.coverage.options import CoverageOptions
     from capsule_mt.coverage.results import Adequacy, Coverage, SentenceCoverage, TargetWord, Word
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.formats.reading import translate_file
+    from capsule_mt.judge.encoder import Encoder, HiddenStates
+    from capsule_mt.judge.judge import Judge
     from capsule_mt.models.weights import CheckpointError
     from capsule_mt.translate.loading import load
     from capsule_mt.translate.options import TranslationOptions
@@ -30,7 +33,13 @@ _HOMES = {
     "Check": "checks.results",
     "Coverage": "coverage.results",
     "CoverageOptions": "coverage.options",
+    "Encoder": "judge.encoder",
+    "HiddenStates": "judge.encoder",
+    "Judge": "judge.judge",
+    "JudgedWord": "coverage.judgement",
+    "Judgement": "coverage.judgement",
     "PivotTranslator": "translate.pivot",
+    "Reason": "coverage.judgement",
     "Segment": "translate.results",
     "SentenceCoverage": "coverage.results",
     "TargetWord": "coverage.results",
@@ -48,7 +57,13 @@ __all__ = [
     "CheckpointError",
     "Coverage",
     "CoverageOptions",
+    "Encoder",
+    "HiddenStates",
+    "Judge",
+    "JudgedWord",
+    "Judgement",
     "PivotTranslator",
+    "Reason",
     "Segment",
     "SentenceCoverage",
     "TargetWord",

@@ -71,6 +71,12 @@ MARIAN: dict[str, Mix] = {
         "head_aggregation_sites": ["encoder_self", "cross"],
         "head_aggregation_vote_input": "own",
     },
+    "heads_added": {
+        "head_aggregation": "em_routing",
+        "head_aggregation_sites": ["encoder_self", "decoder_self"],
+        "head_aggregation_layers": [1],
+        "head_aggregation_placement": "adds",
+    },
     "heads": {"head_aggregation": "em_routing", "head_aggregation_sites": ["encoder_self", "decoder_self", "cross"]},
     "everything": {
         "layer_aggregation": "em_routing",

@@ -1,8 +1,8 @@
 """A model in a `.zip`, as OPUS-MT and the Tatoeba Challenge publish them: unpacked once, into the cache.
 
 The cache is keyed by the SHA-256 of the archive. A process with limits of time and memory reads the archive, and
-another one loads the model: what does not load does not stay in the cache. Packages of Argos Translate are refused:
-they have models of CTranslate2.
+another one loads the model: what does not load does not stay in the cache. A package of Argos Translate (.argosmodel)
+is such an archive, too: its model is in the folder `model`, and two files beside that folder belong to it.
 """
 
 import errno
@@ -32,6 +32,7 @@ VOCABULARY = r"\.spm$|\.model$|vocab|^tokenizer\.json$|^(?!.*decoder\.|config).*
 MODELS = (".npz", ".bin", ".safetensors")
 HUB_MODELS = ("pytorch_model.bin", ".safetensors")  # those of transformers, which need a configuration
 HUB_CONFIG = "config.json"
+OF_PACKAGE = ("metadata.json", "sentencepiece.model", "bpe.model")  # of Argos Translate, beside the model's folder
 SECONDS, SECONDS_PER_BYTE = 60.0, 600 / (1 << 30)  # of the processor to unpack an archive
 MEMORY = 512 << 20  # bytes
 
@@ -120,18 +121,16 @@ class Unpacker(Sandbox):
 def _model_members(file: str, stream: IO[bytes], archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Return the files beside the model by their names, whatever folder of the archive they are in."""
     members = [member for member in archive.infolist() if not member.is_dir()]
-    if any(re.fullmatch(r"[^/]*/model/model\.bin", member.filename) for member in members):
-        raise CatalogError(
-            f"{file}: is a package of Argos Translate; its model is one of CTranslate2, which cannot be read. Use one "
-            "by name, such as en-pt: see `capsule-mt models search LANGUAGE`"
-        )
     folders = {os.path.dirname(member.filename) for member in members if member.filename.endswith(MODELS)}
     if len(folders) != 1:
         listed = ", ".join(map(shown, sorted(folders)[:MAX_LISTED])) + (", ..." if len(folders) > MAX_LISTED else "")
         problem = f"models in the folders {listed}" if folders else "no model"
         raise CatalogError(f"{file}: has {problem}; needs one folder with a model ({', '.join(MODELS)})")
     (folder,) = folders
-    beside = {os.path.basename(member.filename): member for member in members if _is_in(member.filename, folder)}
+    beside = {_name_in(member): member for member in members if _is_in(member.filename, folder)}
+    package = [member for member in members if _is_in(member.filename, os.path.dirname(folder))]
+    if os.path.basename(folder) == "model" and any(_name_in(member) == "metadata.json" for member in package):
+        beside |= {_name_in(member): member for member in package if _name_in(member) in OF_PACKAGE}
     total = sum(member.file_size for member in beside.values())
     if total > MAX_BYTES:
         raise CatalogError(f"{file}: has {total} bytes unpacked; at most {MAX_BYTES} are read")
@@ -177,6 +176,10 @@ def _check_ratios(file: str, size: int, members: Mapping[str, zipfile.ZipInfo]) 
         raise CatalogError(
             f"{file}: has {total} bytes unpacked, but {size} packed; at most {MAX_RATIO} times as many are read"
         )
+
+
+def _name_in(member: zipfile.ZipInfo) -> str:
+    return os.path.basename(member.filename)
 
 
 def _is_in(name: str, folder: str) -> bool:

@@ -68,10 +68,12 @@ def download(file: RemoteFile, folder: Path, on_bytes: Callable[[int], object] =
         on_bytes: called with the number of bytes that arrived; negative if bytes must be downloaded again.
     """
     target = folder / file.name
+    part, part_facts = folder / f"{file.name}.part", folder / f"{file.name}.part.json"
     if target.exists():
         on_bytes(target.stat().st_size)
+        for path in (part, part_facts):  # of a process that was killed after its last step
+            path.unlink(missing_ok=True)
         return
-    part, part_facts = folder / f"{file.name}.part", folder / f"{file.name}.part.json"
     if part.exists() and not read_object(part_facts):  # killed while it wrote them: `part` may be of any version
         part.unlink()
     on_bytes(_size(part))
@@ -129,6 +131,7 @@ def _receive(file: RemoteFile, part: Path, part_facts: Path, on_bytes: Callable[
             etag = answer.get("ETag") or ""
             # If-Range takes strong validators alone; a weak ETag begins with W/
             validator = etag if etag and not etag.startswith("W/") else answer.get("Last-Modified")
+            part.unlink(missing_ok=True)  # before its facts: of two versions, a kill between them must not make one
             part_facts.write_text(json.dumps({"validator": validator if total else None, "length": total}))
         with open(part, "ab" if resumes else "wb") as stream:
             while block := response.read(BLOCK):

@@ -103,11 +103,11 @@ def search_hub(query: str) -> list[CatalogEntry]:
 
 def _check_family(name: str, config: Any) -> None:
     """Refuse a model that the engine cannot run, before its weights are downloaded."""
-    from capsule_mt.models.registry import WRITERS
+    from capsule_mt.models.registry import ENCODERS, WRITERS
 
     family = config.get("model_type") if isinstance(config, dict) else None
-    if family not in WRITERS:
-        supported = ", ".join(WRITERS)
+    if family not in [*WRITERS, *ENCODERS]:
+        supported = ", ".join([*WRITERS, *ENCODERS])
         raise CatalogError(
             f"{name}: its model_type is {shown(family)}, and the engine runs {supported}; other models need "
             "transformers"

@@ -129,13 +129,16 @@ def _without_region(code: str) -> str:
 
 def pair_of(path: str) -> LanguagePair | None:
     """Return the pair of a checkpoint's training recipe, tokenizer or vocabulary, or else that of its name."""
-    result_file, tokenizer_file = (os.path.join(path, name) for name in ("train_result.json", "tokenizer_config.json"))
+    result_file, tokenizer_file, package_file = (
+        os.path.join(path, name) for name in ("train_result.json", "tokenizer_config.json", "metadata.json")
+    )
     recipe = _field(result_file, read_small_object(result_file), "recipe", dict) or {}
     languages = _field(result_file, recipe, "languages", dict) or {}
     tokenizer = read_small_object(tokenizer_file, MAX_TOKENIZER_CONFIG)
     for file, fields, names in (
         (result_file, languages, ("source", "target")),
         (tokenizer_file, tokenizer, ("source_lang", "target_lang")),
+        (package_file, read_small_object(package_file), ("from_code", "to_code")),  # of Argos Translate
     ):
         source, target = (_field(file, fields, name, str) for name in names)
         if source and target:

@@ -188,7 +188,8 @@ def download_model(name: str) -> Path:
         for text_name, text in {**entry.texts, NOTICE_FILE: entry.notice}.items():
             (partial / text_name).write_text(text, encoding="utf-8")
         (partial / FACTS_FILE).write_text(json.dumps(_facts(entry, partial), indent=2) + "\n", encoding="utf-8")
-        if folder.exists():  # it lacks FACTS_FILE, so this function did not write it
+        (partial / VERSION_FILE).unlink()
+        if folder.exists():  # it lacks FACTS_FILE: a removal was interrupted, or this function did not write it
             shutil.rmtree(folder)
         partial.rename(folder)
     return folder
@@ -205,6 +206,7 @@ def remove_model(name: str) -> Path:
         names = ", ".join(model.name for model in downloaded_models()) or "none"
         raise CatalogError(f"{name} is not downloaded; downloaded models: {names}")
     with lock_output(folder.with_name(f"{folder.name}.download")):
+        (folder / FACTS_FILE).unlink(missing_ok=True)  # first: without it, what an interruption leaves is no model
         for path in (folder, partial):
             if path.exists():
                 shutil.rmtree(path)
@@ -257,12 +259,13 @@ def _folder_of(name: str) -> Path:
 
 
 def _remove_other_version(partial: Path, entry: CatalogEntry) -> None:
-    """Empty a partial folder if another version of the model was downloaded into it."""
+    """Empty a partial folder if another version of the model, or an unknown one, was downloaded into it."""
     identity = hashlib.sha256(repr([(file.url, file.sha256) for file in entry.files]).encode()).hexdigest()
     version_file = partial / VERSION_FILE
-    if version_file.exists() and version_file.read_text() != identity:
+    if not version_file.exists() or version_file.read_text() != identity:
         for path in partial.iterdir():
-            path.unlink()
+            if path != version_file:  # last, by writing it: an interruption leaves the folder one of another version
+                path.unlink()
     version_file.write_text(identity)
 
 
@@ -270,7 +273,6 @@ def _facts(entry: CatalogEntry, folder: Path) -> dict[str, Any]:
     """Return the content of FACTS_FILE for an entry whose files are in `folder`."""
     from capsule_mt.files.digests import file_digest
 
-    (folder / VERSION_FILE).unlink()
     files = {
         file.name: {
             "url": file.url,

@@ -43,7 +43,7 @@ from capsule_mt.commands.loading import folders_of, load_translator
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.files.outputs import check_output_folder, write_output
 from capsule_mt.files.reading import open_text
-from capsule_mt.models.loading import CONFIG_FILE
+from capsule_mt.models.loading import CONFIG_FILE, is_ctranslate2
 from capsule_mt.models.shipped import CALIBRATION_FILE
 
 STATE_OF_TRAINING = ".pt", ".pth"
@@ -100,6 +100,7 @@ def main() -> None:
     methods = arguments.method or methods_of(translator)
     prepare_reverse(translator, methods, arguments)
     examples = examples_of(translator, arguments.source, arguments.target, arguments.align_with, arguments.sentences)
+    original_head = translator.calibration.head
     if set(translator.loaded.calibration) <= {*methods, "optional_words", "function_words", "support", "length"}:
         translator.set_calibration({})  # all of it is fitted anew
     for method in methods:
@@ -111,6 +112,12 @@ def main() -> None:
         except NoHeadError as error:
             if arguments.method:
                 raise
+            if original_head is not None:
+                layer, head = original_head
+                raise NoHeadError(
+                    f"{error}; the calibration with layer {layer}, head {head}, stays as it was: calibrate on more "
+                    "text, also by `--align-with`, or name other methods by `--method`"
+                ) from None
             print(error)
         else:
             check(translator, examples.checked, method)
@@ -158,7 +165,7 @@ def _write_calibration(translator: Any, folder: Path, output: Path) -> str:
             if file.is_file() and not file.name.endswith(STATE_OF_TRAINING):
                 shutil.copy(file, output)
     calibration, config = dict(translator.loaded.calibration), output / CONFIG_FILE
-    if not config.is_file():
+    if not config.is_file() or is_ctranslate2(output) or (output / CALIBRATION_FILE).is_file():
         _write_json(output / CALIBRATION_FILE, calibration)
         return str(output / CALIBRATION_FILE)
     _write_json(config, {**json.loads(config.read_text(encoding="utf-8")), "coverage_calibration": calibration})

@@ -2,6 +2,7 @@
 
     capsule-mt convert CHECKPOINT OUT --to int8       # about a quarter of float32's size: translate with --int8
     capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # 0.6 times the size of int8; --int8, too
+    capsule-mt convert ENCODER OUT --to int8 --languages en,de,pt    # an encoder without the pieces of other languages
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
@@ -12,6 +13,8 @@
   is chosen while the model translates the first 500 lines of --text, which are sentences of the source language; this
   needs `pip install capsule-mt[calibrate]`. A model of many languages translates them from --src-lang to --tgt-lang.
   It can be used for other pairs, too.
+- With --languages, --to int8 cuts the vocabulary of an encoder, such as a judge's, to the pieces in the scripts of
+  some languages, with --text to those in its lines, which then should be some 10,000 of each language.
 - huggingface writes a Capsule Marian that transformers can train further. To translate with a folder of Marian, you do
   not need to convert it.
 - marian refuses features that Marian does not support, and names them.
@@ -44,16 +47,18 @@ def main() -> None:
     if _ran_elsewhere(parser):
         return
     arguments = _parse_arguments(parser)
-    sources = [] if arguments.text is None else _sentences(arguments.text)
+    is_cut = arguments.to == "int8" and arguments.languages is not None
+    sources = [] if arguments.text is None or is_cut else _sentences(arguments.text)
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         parser.error(f"{arguments.out}: exists and is not empty; name a new folder")
     from capsule_mt.catalog.store import model_folder  # late: not every conversion is this distribution's
 
     model = Path(model_folder(arguments.model, "convert each of them"))
     if (model / FACTS_FILE).exists():
-        from capsule_mt.translate.translator import Translator
+        _load(model)  # checks a download that was never used
+    from capsule_mt.models.loading import refuse_ctranslate2
 
-        Translator.from_pretrained(model)  # checks a download that was never used
+    refuse_ctranslate2(model)
     _convert(model, arguments, sources)
     for file in sorted(arguments.out.iterdir()):
         print(file)
@@ -83,10 +88,16 @@ def _parse_arguments(parser: CommandParser) -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="the folder to write; it must be new or empty")
     parser.add_argument("--to", choices=TARGETS, required=True, help="the kind of files to write")
     parser.add_argument(
-        "--languages", metavar="SRC-TGT", help="with --to web: the languages, if the folder does not name them"
+        "--languages",
+        metavar="CODES",
+        help="with --to web: SRC-TGT, if the folder does not name its languages; with --to int8: those to which an "
+        "encoder is cut, such as en,de,pt",
     )
     parser.add_argument(
-        "--text", type=Path, help="with --to small or web: sentences of the source language, one a line"
+        "--text",
+        type=Path,
+        help="with --to small or web: sentences of the source language, one a line; with --languages and --to int8: "
+        "lines of all languages",
     )
     parser.add_argument(
         "--max-loss",
@@ -101,12 +112,15 @@ def _parse_arguments(parser: CommandParser) -> argparse.Namespace:
         parser.error(f"--max-loss goes with --text, and must be above 0, got {arguments.max_loss:g}")
     if arguments.to != "small" and (arguments.src_lang or arguments.tgt_lang):
         parser.error(f"--src-lang and --tgt-lang go with --to small, not with --to {arguments.to}")
-    if arguments.languages is not None and arguments.to != "web":
-        parser.error(f"--languages goes with --to web, not with --to {arguments.to}")
+    if arguments.languages is not None and arguments.to not in ("web", "int8"):
+        parser.error(f"--languages goes with --to web or int8, not with --to {arguments.to}")
     if arguments.text is None and arguments.to == "small":
         parser.error("--to small needs --text FILE, sentences of the source language")
-    if arguments.text is not None and arguments.to not in ("small", "web"):
-        parser.error(f"--text goes with --to small or --to web, not with --to {arguments.to}")
+    is_cut = arguments.to == "int8" and arguments.languages is not None
+    if arguments.text is not None and arguments.to not in ("small", "web") and not is_cut:
+        parser.error(
+            f"--text goes with --to small, --to web or --languages and --to int8, not with --to {arguments.to}"
+        )
     return arguments
 
 
@@ -114,6 +128,11 @@ def _convert(model: Path, arguments: argparse.Namespace, sources: list[str]) -> 
     """Write the model in a folder as files of the kind `--to`."""
     if arguments.to == "web":
         _write_web(model, arguments, sources)
+    elif arguments.to == "int8" and arguments.languages is not None:
+        from capsule_mt.conversions.to_languages import write_languages
+
+        lines = [] if arguments.text is None else [line for line in read_lines(arguments.text) if line.strip()]
+        print(write_languages(model, arguments.out, arguments.languages.split(","), lines), file=sys.stderr)
     elif arguments.to == "int8":
         from capsule_mt.conversions.to_int8 import write_int8
 
@@ -133,6 +152,19 @@ def _convert(model: Path, arguments: argparse.Namespace, sources: list[str]) -> 
         from capsule_mt.conversions.to_marian import write_marian_folder
 
         write_marian_folder(model, arguments.out)
+
+
+def _load(model: Path) -> None:
+    from capsule_mt.models.encoder_loading import is_encoder
+
+    if is_encoder(str(model)):
+        from capsule_mt.judge.encoder import Encoder
+
+        Encoder.from_pretrained(model)
+    else:
+        from capsule_mt.translate.translator import Translator
+
+        Translator.from_pretrained(model)
 
 
 def _write_web(model: Path, arguments: argparse.Namespace, sources: list[str]) -> None:

@@ -42,7 +42,7 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
     """Add the arguments that name a model and choose how it decodes."""
     help = (
         "the folder of a checkpoint, a .zip of OPUS-MT, or a name such as en-pt (see `capsule-mt models --help`)"
-        + ("" if nargs is None else "; several of one vocabulary decode together")
+        + ("; several of one vocabulary decode together" if nargs == "+" else "")
     )
     parser.add_argument("model", nargs=nargs, help=help)
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
@@ -89,8 +89,13 @@ def folders_of(model: str) -> list[str]:
     return downloaded_folders(model) or [model]
 
 
-def digests_of(models: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the digests of what a command loads by `add_model`: the models, the shortlist and the reverse model."""
+def digests_of(
+    models: Sequence[str], arguments: argparse.Namespace, translator: Any, *, has_coverage: bool
+) -> dict[str, Any]:
+    """Return the digests of what a command loads by `add_model`: the models, the shortlist and the reverse models.
+
+    has_coverage: whether the output depends on the reverse model that the calibration names.
+    """
     from capsule_mt.files.digests import checkpoint_digests, file_digest  # late: only a run that resumes needs them
 
     digests: dict[str, Any] = {
@@ -98,8 +103,9 @@ def digests_of(models: Sequence[str], arguments: argparse.Namespace) -> dict[str
     }
     if arguments.shortlist:  # True: a file of the model
         digests["shortlist"] = arguments.shortlist is True or file_digest(arguments.shortlist)
-    if arguments.reverse is not None:
-        digests["reverse"] = [checkpoint_digests(folder) for folder in folders_of(arguments.reverse)]
+    reverse_models = translator.reverse_folders if has_coverage or arguments.reverse is not None else []
+    if reverse_models:
+        digests["reverse"] = [checkpoint_digests(folder) for name in reverse_models for folder in folders_of(name)]
     return digests
 
 
@@ -136,13 +142,14 @@ def load_translator(
     if not reason:
         from capsule_mt.engine.library import NativeUnavailableError
         from capsule_mt.engine.program import UnsupportedModelError
+        from capsule_mt.models.loading import is_ctranslate2
         from capsule_mt.translate.loading import load
 
         try:
             return load(models[0], loaded=loaded, **{name: options[name] for name in ENGINE_OPTIONS})
         except (UnsupportedModelError, NativeUnavailableError) as error:
-            is_marian = os.path.exists(models[0]) and not os.path.exists(os.path.join(models[0], "config.json"))
-            if only_native or is_marian or options["int8"] or options["shortlist"]:
+            is_hub = not os.path.exists(models[0]) or os.path.exists(os.path.join(models[0], "config.json"))
+            if only_native or not is_hub or is_ctranslate2(models[0]) or options["int8"] or options["shortlist"]:
                 raise UnsupportedModelError(str(error)) from None
             reason = str(error)
         except CatalogError as error:  # transformers may still load it by its name on the hub

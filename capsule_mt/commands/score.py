@@ -4,11 +4,13 @@
     capsule-mt score MODEL --sources test.en --translations test.de --coverage --output scores.jsonl
     capsule-mt score MODEL --sources test.en --translations test.de --adequacy --output scores.tsv
     paste test.en test.de | capsule-mt score MODEL > scores.tsv
+    capsule-mt score --judge --sources test.en --translations test.de --src-lang en --tgt-lang de --output check.html
 
 Each line of the output has the number of its pair, from 1, the mean log-probability of the translation's tokens, and
 the number of these tokens, including the end token. --adequacy adds two scores for ranking, from 0 (adequate) to 1:
 omission (content that is missing) and hallucination (content that is unrelated to the source). --coverage adds the
-coverage. With either option, the line also tells what to check, and has both texts. An .html has only the pairs to
+coverage. --judge adds what a multilingual encoder and rules say, without MODEL these alone: no score and no tokens.
+With any of these options, the line also tells what to check, and has both texts. An .html has only the pairs to
 check, with marks, and a .jsonl has every word.
 
 Each text is read as one sentence, without its tags. With --output, the same command resumes an interrupted run. A pair
@@ -26,14 +28,14 @@ from typing import TYPE_CHECKING, Any
 from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.files import REPORT_SUFFIXES
-from capsule_mt.commands.loading import add_model, digests_of, load_translator
+from capsule_mt.commands.loading import add_model, digests_of, folders_of, load_translator
 from capsule_mt.commands.reports import NO_UNRELATED_ALARM, ReportRow, finite, report_header, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.problems import problems_in
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS, PROBE, Failure
-from capsule_mt.files.lines import RowMaker, coverage_record
+from capsule_mt.files.lines import RowMaker, coverage_record, judgement_record
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress, write_line
@@ -42,16 +44,19 @@ from capsule_mt.files.windows import Header, Totals, WindowedOutput, holding_bac
 from capsule_mt.messages import with_unit
 
 if TYPE_CHECKING:  # late, for `--help`
+    from capsule_mt.coverage.judgement import Judgement
+    from capsule_mt.judge.judge import Judge
     from capsule_mt.translate.scorer import Scorer
 
 WINDOW = 2048
+DEFAULT_ENCODER = "intfloat/multilingual-e5-small"  # as `capsule_mt.judge.judge` has it, which `--help` does not load
 COLUMN = "\t"
 Pair = tuple[str, str]
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
-    add_model(parser)
+    add_model(parser, nargs="?")
     parser.add_argument(
         "--sources", type=Path, help="the sources, one a line, also as .gz (default: pairs from stdin)"
     )
@@ -77,17 +82,32 @@ def parse_arguments() -> argparse.Namespace:
         help="also score omission and hallucination; needs a reverse model: --reverse MODEL, or one that the "
         "calibration names",
     )
+    parser.add_argument(
+        "--judge",
+        nargs="?",
+        const=DEFAULT_ENCODER,
+        metavar="NAME",
+        help=f"also judge by an encoder and by rules, any system's translations: words that were left out or made up, "
+        f"and other reasons to check a pair; NAME is a folder with a copy of {DEFAULT_ENCODER} (default: that itself, "
+        "downloaded once)",
+    )
     add_languages(parser)
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens in a batch, including padding")
     parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")
     arguments = parser.parse_args()
+    if arguments.model is None and arguments.judge is None:
+        parser.error("name a MODEL, or add --judge to check pairs without one")
+    if arguments.model is None and (arguments.coverage or arguments.adequacy):
+        parser.error(f"--{'coverage' if arguments.coverage else 'adequacy'} needs a MODEL: name one")
     if (arguments.sources is None) != (arguments.translations is None):
         parser.error("pairs come from --sources and --translations, or else from stdin")
     is_file = arguments.output is not None and not is_stream(arguments.output)
     if is_file and arguments.output.suffix not in REPORT_SUFFIXES:
         parser.error(f"--output writes {', '.join(REPORT_SUFFIXES)}, got {arguments.output}")
-    if is_file and arguments.output.suffix == ".html" and not (arguments.coverage or arguments.adequacy):
-        parser.error(f"{arguments.output} lists the pairs to check, which needs --coverage or --adequacy: add one")
+    if is_file and arguments.output.suffix == ".html" and not has_checks(arguments):
+        parser.error(
+            f"{arguments.output} lists the pairs to check, which needs --coverage, --adequacy or --judge: add one"
+        )
     return arguments
 
 
@@ -121,14 +141,19 @@ def record_of(translation: Any, with_adequacy: bool) -> dict[str, Any]:
         record |= {name: scores and getattr(scores, name) for name in ("omission", "hallucination", "is_unrelated")}
     if translation.coverage is not None:
         record["coverage"] = coverage_record(translation.coverage)
-    return record
+    return record | judged_record(translation.judgement)
+
+
+def judged_record(judgement: "Judgement | None") -> dict[str, Any]:
+    """Return what a judge says; empty without a judge, and for a blank text."""
+    return {} if judgement is None else {"judgement": judgement_record(judgement)}
 
 
 def tsv_columns(record: dict[str, Any] | Failure) -> list[str]:
     """Return the score, the number of tokens, and the scores of adequacy and coverage if they are there."""
     if isinstance(record, Failure):
         return ["", ""]
-    columns = [finite(record["score"]), str(record["tokens"])]
+    columns = [finite(record["score"]), str(record["tokens"])] if "score" in record else []
     columns += [finite(record[name]) for name in ("omission", "hallucination") if name in record]
     return [*columns, finite(record["coverage"]["score"])] if "coverage" in record else columns
 
@@ -137,10 +162,11 @@ def header_of(arguments: argparse.Namespace, form: str, note: str) -> Header | N
     """Return the header of the report; `None` for a .jsonl, and for stdout, where rows are written at once."""
     if arguments.output is None:
         return None
-    columns = ["score", "tokens"]
+    columns = [] if arguments.model is None else ["score", "tokens"]
     columns += ["omission", "hallucination"] if arguments.adequacy else []
     columns += ["coverage"] if arguments.coverage else []
-    names = [f"capsule-mt {__version__}", str(arguments.translations or "stdin"), f"model {arguments.model}"]
+    names = [f"capsule-mt {__version__}", str(arguments.translations or "stdin")]
+    names += [f"{kind} {name}" for kind in ("model", "judge") if (name := getattr(arguments, kind)) is not None]
     return report_header(form, names, "pairs", columns, note)
 
 
@@ -153,13 +179,13 @@ def form_of(arguments: argparse.Namespace) -> str:
 
 def has_checks(arguments: argparse.Namespace) -> bool:
     """Return whether the report says which translations to check."""
-    return arguments.coverage is not None or arguments.adequacy
+    return arguments.coverage is not None or arguments.adequacy or arguments.judge is not None
 
 
-def row_maker(translator: "Scorer", arguments: argparse.Namespace) -> RowMaker:
-    """Return what scores pairs and writes a row for each."""
+def row_maker(translator: "Scorer | None", judge: "Judge | None", arguments: argparse.Namespace) -> RowMaker:
+    """Return what scores pairs, by a model or a judge or both, and writes a row for each."""
     coverage = None
-    if arguments.coverage is not None:
+    if arguments.coverage is not None and translator is not None:
         finds_inventions = arguments.coverage in ("auto", "verified") and translator.gives_support
         coverage = CoverageOptions(method=arguments.coverage, support=finds_inventions)
     settings = {name: getattr(arguments, name) for name in ("batch_tokens", "src_lang", "tgt_lang")}
@@ -167,7 +193,12 @@ def row_maker(translator: "Scorer", arguments: argparse.Namespace) -> RowMaker:
 
     def score(pairs: list[Pair]) -> list[dict[str, Any]]:
         sources, translations = zip(*pairs, strict=True)
-        scored = translator.score(sources, translations, coverage=coverage, adequacy=arguments.adequacy, **settings)
+        if translator is None:
+            assert judge is not None  # or else the command needs a model
+            languages = {"src_lang": arguments.src_lang, "tgt_lang": arguments.tgt_lang}
+            return [judged_record(judgement) for judgement in judge.score(sources, translations, **languages)]
+        options = {"coverage": coverage, "adequacy": arguments.adequacy, "judge": judge, **settings}
+        scored = translator.score(sources, translations, **options)
         return [record_of(translation, arguments.adequacy) for translation in scored]
 
     def columns(pair_index: int, pair: Pair, record: dict[str, Any] | Failure) -> list[list[str]]:
@@ -183,14 +214,21 @@ def row_maker(translator: "Scorer", arguments: argparse.Namespace) -> RowMaker:
     return RowMaker(score, columns, "pair", needs_check, arguments.strict, (PROBE, PROBE))
 
 
-def resumable_output(arguments: argparse.Namespace) -> WindowedOutput:
+def resumable_output(translator: "Scorer | None", arguments: argparse.Namespace) -> WindowedOutput:
     """Return the output file, which a second run with the same settings goes on with."""
     names = (
-        *("coverage", "adequacy", "batch_tokens", "window"),
+        *("coverage", "adequacy", "judge", "batch_tokens", "window"),
         *("int8", "backend", "dtype", "src_lang", "tgt_lang"),
     )
+    from capsule_mt.files.digests import checkpoint_digests  # late: only a run that resumes needs it
+
     settings = {"version": __version__, **{name: getattr(arguments, name) for name in names}}
-    settings |= digests_of([arguments.model], arguments)
+    models = [] if arguments.model is None else [arguments.model]
+    settings |= digests_of(
+        models, arguments, translator, has_coverage=translator is not None and has_checks(arguments)
+    )
+    if arguments.judge is not None:
+        settings["judge"] = [checkpoint_digests(folder) for folder in folders_of(arguments.judge)]
     return WindowedOutput([arguments.output], settings, arguments.restart)
 
 
@@ -207,16 +245,22 @@ def main() -> int:
             stack.enter_context(lock_output(arguments.output))
         from capsule_mt.translate.pivot import single_model  # late, for `--help`
 
-        translator = single_model(load_translator(arguments.model, vars(arguments)), "a given translation")
+        translator, judge = None, None
+        if arguments.model is not None:
+            translator = single_model(load_translator(arguments.model, vars(arguments)), "a given translation")
+        if arguments.judge is not None:
+            from capsule_mt.judge.judge import Judge  # late, for `--help`
+
+            judge = Judge.from_pretrained(arguments.judge)
         note = ""
-        if arguments.adequacy and translator.calibration.unrelated_alarm is None:
+        if arguments.adequacy and translator is not None and translator.calibration.unrelated_alarm is None:
             note = NO_UNRELATED_ALARM
             print(note, file=sys.stderr)
-        lines, form = row_maker(translator, arguments), form_of(arguments)
+        lines, form = row_maker(translator, judge, arguments), form_of(arguments)
         header = header_of(arguments, form, note) if has_checks(arguments) or form == "html" else None
         output, stream = None, sys.stdout.buffer
         if resumes:
-            output = resumable_output(arguments)
+            output = resumable_output(translator, arguments)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
         held_back = stack.enter_context(holding_back(stream)) if header is not None and output is None else None

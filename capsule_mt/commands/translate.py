@@ -452,12 +452,12 @@ def join_parts(output: WindowedOutput, share: Share, **conversions: Any) -> dict
 
 
 def settings_of(
-    arguments: argparse.Namespace, options: TranslationOptions, output_format: OutputFormat
+    translator: Any, arguments: argparse.Namespace, options: TranslationOptions, output_format: OutputFormat
 ) -> dict[str, Any]:
     """Return everything but the text that the output depends on: a run resumes only if all of it is equal."""
     from capsule_mt.files.digests import file_digest
 
-    digests = digests_of(arguments.model, arguments)
+    digests = digests_of(arguments.model, arguments, translator, has_coverage=options.coverage is not None)
     if arguments.glossary is not None:
         digests["glossary"] = file_digest(arguments.glossary)
     names = (
@@ -626,7 +626,7 @@ def main() -> int:
         )
         output = None
         if resumes:
-            settings = settings_of(arguments, options, output_format)
+            settings = settings_of(translator, arguments, options, output_format)
             output = WindowedOutput(paths, settings, arguments.restart, is_main=share.rank == 0)
         with adding_up_shares():
             write_translations(arguments, parsed, lines, output, share, note)

@@ -10,7 +10,7 @@ from capsule_mt.messages import warn
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.checkpoint_tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
 from capsule_mt.models.checkpoint_tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
-from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
+from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE, refuse_ctranslate2
 from capsule_mt.models.marian_checkpoint import MarianCheckpoint
 from capsule_mt.models.marian_files import options_of
 from capsule_mt.models.marian_folder import MarianFolder
@@ -58,6 +58,7 @@ def write_huggingface(
         UnsupportedModelError: a feature that Capsule Marian lacks, by name.
         CheckpointError: a damaged file, or no model of Marian.
     """
+    refuse_ctranslate2(folder)
     files = MarianFolder.find(folder)
     if files is None:
         problem = "has no model of Marian" if os.path.isdir(folder) else "no such folder"

@@ -3,12 +3,13 @@
 import os
 import re
 import shutil
+from typing import Any
 
 from capsule_mt.conversions.to_huggingface import WriteWeights, write_huggingface
 from capsule_mt.models.int8_weights import write_int8_weights
-from capsule_mt.models.loading import CONFIG_FILE, HubCheckpoint, is_marian
+from capsule_mt.models.loading import CONFIG_FILE, HubCheckpoint, is_marian, refuse_ctranslate2
 from capsule_mt.models.opening import open_file
-from capsule_mt.models.registry import write_program
+from capsule_mt.models.registry import ENCODERS, write_encoder, write_program
 from capsule_mt.models.weights import write_json
 
 # beside config.json and the weights: how to generate, the tokenizer, the shortlist, and who may use it for what
@@ -32,17 +33,24 @@ def write_int8(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> N
     write_checkpoint(folder, out, write_int8_weights)
 
 
-def write_checkpoint(folder: str | os.PathLike[str], out: str | os.PathLike[str], write_weights: WriteWeights) -> None:
-    """Write the model in `folder` to the folder `out`, with its weights as `write_weights` writes them."""
+def write_checkpoint(
+    folder: str | os.PathLike[str], out: str | os.PathLike[str], write_weights: WriteWeights, **fields: Any
+) -> None:
+    """Write the model in `folder` to the folder `out`, with its weights as `write_weights` writes them.
+
+    fields: of config.json, where they differ from those of the model.
+    """
+    refuse_ctranslate2(folder)
     if is_marian(folder):
         write_huggingface(folder, out, write_weights)
         return
     checkpoint = HubCheckpoint(os.fspath(folder))
-    _, parts = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
+    write = write_encoder if checkpoint.config.get("model_type") in [*ENCODERS] else write_program
+    _, parts = write(checkpoint.config, checkpoint.weights, checkpoint.origin)
     os.makedirs(out, exist_ok=True)
     write_weights(out, checkpoint.weights, parts)
     config = {name: value for name, value in checkpoint.config.items() if name != "torch_dtype"}
-    write_json(os.path.join(out, CONFIG_FILE), {**config, "dtype": "float32"})
+    write_json(os.path.join(out, CONFIG_FILE), {**config, "dtype": "float32", **fields})
     for name in sorted(filter(COPIED.fullmatch, os.listdir(folder))):
         with open_file(os.path.join(folder, name)) as source, open(os.path.join(out, name), "wb") as target:
             shutil.copyfileobj(source, target)

@@ -16,7 +16,7 @@ from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.checkpoint_tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
-from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, weights_in
+from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, refuse_ctranslate2, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
 from capsule_mt.models.marian_folder import has_model_file
 from capsule_mt.models.marian_options import LAYER_NORM_EPSILON
@@ -100,6 +100,7 @@ def write_marian_folder(folder: str | os.PathLike[str], out: str | os.PathLike[s
         CheckpointError: a damaged checkpoint.
     """
     folder, out = os.fspath(folder), os.fspath(out)
+    refuse_ctranslate2(folder)
     stored = _Stored(folder)
     os.makedirs(out, exist_ok=True)
     vocabularies = _write_vocabularies(folder, out, stored.sizes)

@@ -5,12 +5,14 @@ The page has the same list in JavaScript (serve/page/marks.js); tests/vectors/pr
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from capsule_mt.coverage.reasons import LEVELS, MIN_PRECISION, MIN_SUPPORT, REASONS, Level
 
 Side = Literal["source", "target"]
 Values = Mapping[str, Any]
+# the reasons of a judge that are estimates
+JUDGED = {"another text": "unrelated", "left out": "left_out", "made up": "made_up", "order": "order"}
 BETWEEN_WORDS = r"[\W_]+"
 HAS_LETTER = re.compile(r"[^\W_]")
 MIN_COVERED = 0.5  # a word below it, such as an article, is shown with the marked words around it
@@ -71,8 +73,8 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
     """Return what to check in a translation, most certain first.
 
     Args:
-        record: what is known about it: any of `is_unrelated`, `language`, `unknown`, `coverage` (as for `problems_of`)
-            and `has_other_placeholders`.
+        record: what is known about it: any of `is_unrelated`, `language`, `unknown`, `has_other_placeholders`,
+            `coverage` (as for `problems_of`) and `judgement` (`capsule_mt.files.lines.judgement_record`).
     """
     problems = [problem_of("empty")] if source.strip() and not translation.strip() else []
     if "language" in record:
@@ -82,7 +84,10 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
     coverage = record.get("coverage")
     if coverage is not None:
         problems += problems_of(coverage, source, translation)
-    checks = () if coverage is None else coverage.get("checks", ())
+    judgement = record.get("judgement")
+    if judgement is not None:
+        problems += _problems_of_judgement(judgement, source, translation, with_checks=coverage is None)
+    checks = (coverage or judgement or {}).get("checks", ())
     if record.get("has_other_placeholders") and not any(check["kind"] == "placeholders" for check in checks):
         problems.append(problem_of("items"))
     if record.get("is_unrelated"):
@@ -100,9 +105,7 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
     if not any(check["kind"] == "doubled" for check in checks):
         doubled = ({"kind": "doubled", "missing": "", "added": phrase} for phrase in coverage["repetitions"])
         checks = [*checks, *doubled]
-    numbers = [check for check in checks if check["kind"] == "numbers"]
-    are_changed = all(any(check[side] for check in numbers) for side in ("missing", "added"))
-    faults = [_problem_of_check(check, source, translation, are_changed) for check in checks]
+    faults = _problems_of_checks(checks, source, translation)
     alarms = [
         ProblemSpan("source", sentence["start"], sentence["end"])
         for sentence in coverage["sentences"]
@@ -132,6 +135,30 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
 
 def _sorted(problems: Sequence[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda problem: LEVELS.index(problem.level))
+
+
+def _problems_of_judgement(
+    judgement: Values, source: str, translation: str, *, with_checks: bool
+) -> Iterator[Problem]:
+    """Yield what a judge finds, and with `with_checks` what rules have found for it."""
+    if with_checks:
+        yield from _problems_of_checks(judgement["checks"], source, translation)
+    for reason in judgement["reasons"]:
+        words = [("source", word) for word in judgement["left_out"]] if reason["name"] == "left out" else []
+        words += [("target", word) for word in judgement["made_up"]] if reason["name"] == "made up" else []
+        if not reason["is_fault"]:
+            spans = [ProblemSpan(cast(Side, side), word["start"], word["end"]) for side, word in words]
+            about, name = reason["source"] or reason["target"], JUDGED[reason["name"]]
+            yield problem_of(name, spans, words="." if name == "unrelated" else about, unverified="")
+        elif reason["name"] == "copy" and not any(check["kind"] == "untranslated" for check in judgement["checks"]):
+            yield problem_of("copy")
+
+
+def _problems_of_checks(checks: Sequence[Values], source: str, translation: str) -> list[Problem]:
+    """Return what rules have found as problems."""
+    numbers = [check for check in checks if check["kind"] == "numbers"]
+    are_changed = all(any(check[side] for check in numbers) for side in ("missing", "added"))
+    return [_problem_of_check(check, source, translation, are_changed) for check in checks]
 
 
 def _problem_of_check(check: Values, source: str, translation: str, are_changed: bool) -> Problem:

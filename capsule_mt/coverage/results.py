@@ -1,8 +1,9 @@
 """The results of coverage: frozen dataclasses of plain values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capsule_mt.checks.results import Check
+from capsule_mt.coverage.judgement import Judgement
 from capsule_mt.coverage.names import CoveredBy
 
 
@@ -75,6 +76,7 @@ class Coverage:
     `checks` are faults that rules find, such as a number that the translation lacks. `method` is what marked the
     words: marks are unverified unless it is "verified". `precision` is the share of this model's marks, in its own
     translations, that a reader found right; `None` if nobody read them.
+    `judgement` is what a judge says, if one was given.
     """
 
     score: float
@@ -87,11 +89,16 @@ class Coverage:
     checks: tuple[Check, ...] = ()
     method: CoveredBy | None = None
     precision: float | None = None
+    judgement: Judgement | None = None
 
     @property
     def untranslated(self) -> tuple[Word, ...]:
         """The words that were left out."""
         return tuple(word for word in self.words if word.marked)
+
+    def judged(self, judgement: Judgement | None) -> "Coverage":
+        """Return this coverage with what a judge says."""
+        return self if judgement is None else replace(self, judgement=judgement)
 
     @property
     def unsupported(self) -> tuple[TargetWord, ...]:

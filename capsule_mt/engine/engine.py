@@ -1,6 +1,7 @@
-"""`Engine`: a program whose weights are packed for the processor, which searches and scores on several threads."""
+"""`Engine`: a program whose weights are packed for the processor. It searches, scores or encodes on threads."""
 
 import os
+from array import array
 from collections.abc import Callable, Collection, Container, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from capsule_mt.engine.library import BY_ROW, NativeModel, native_tier, rounded
 from capsule_mt.engine.program import Codes, Linear, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.request import (
     OPTIONS,
+    EncodingCall,
     ForcedCall,
     Scored,
     SearchCall,
@@ -19,7 +21,7 @@ from capsule_mt.engine.search import Ids, Readings, Restriction, SearchOptions
 from capsule_mt.engine.stopping import run_all, stoppable
 
 MAX_TARGET_TOKENS = 2**31 - 1  # tokens, where a model has no limit
-MAX_ROWS = 320  # of a forced pass: more take memory without being faster
+MAX_ROWS = 320  # of a pass over given tokens: more take memory without being faster
 
 
 def default_threads() -> int:
@@ -54,6 +56,7 @@ class Engine:
         self.vocabulary, self.embeddings = program.vocabulary, program.embeddings
         self.head_shape = program.head_shape
         self.longest_source, self.longest_target = program.longest_source, program.longest_target
+        self.encoded_width = program.width(program.logits) if not program.decoder else 0
         self._model = NativeModel(self.tier, program.vocabulary, program.num_caches)
         exact = self._pack_linears(program, int8)
         widths = program.table_widths
@@ -202,15 +205,8 @@ class Engine:
                 if not 0 <= position < len(target):
                     raise ValueError(f"target {row} has {len(target)} tokens, and so no position {position}")
         tokens = SpecialTokens(start, end, pad)
-        parts: list[list[int]] = []
-        size = MAX_ROWS
-        for row in sorted(range(len(sources)), key=lambda row: -len(targets[row])):
-            longer = max(len(sources[row]), len(targets[row]))
-            if size + longer > MAX_ROWS:
-                parts.append([])
-                size = 0
-            parts[-1].append(row)
-            size += longer
+        rows = sorted(range(len(sources)), key=lambda row: -len(targets[row]))
+        parts = _parts(rows, [max(map(len, pair)) for pair in zip(sources, targets, strict=True)])
 
         def call(rows: list[int]) -> ForcedCall:
             pairs = [sources[row] for row in rows], [targets[row] for row in rows]
@@ -220,10 +216,23 @@ class Engine:
 
         return self._in_parts(parts, call)
 
+    def encode(self, sources: Sequence[Ids]) -> "list[array[float]]":
+        """Return what a model without a decoder makes of each source: [tokens * `encoded_width`] numbers."""
+        if not self.encoded_width:
+            raise ValueError("the model has a decoder: it translates, and does not return what it encodes")
+        if not sources:
+            return []
+        rows = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
+
+        def call(rows: list[int]) -> EncodingCall:
+            return EncodingCall([sources[row] for row in rows], self.embeddings, self.encoded_width)
+
+        return self._in_parts(_parts(rows, list(map(len, sources))), call)
+
     def _in_parts(
         self,
         parts: list[list[int]],
-        call_of: Callable[[list[int]], SearchCall | ForcedCall],
+        call_of: Callable[[list[int]], SearchCall | ForcedCall | EncodingCall],
         seconds: float | None = None,
     ) -> list[Any]:
         """Run parts, which are rows of a batch, on all threads; return the result of each row, in order.
@@ -247,6 +256,22 @@ class Engine:
 
             run_all(work, workers, flag)
         return results
+
+
+def _parts(rows: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
+    """Cut rows of a batch into parts of `MAX_ROWS` tokens at most, but of one row at least.
+
+    sizes: the tokens of each row of the batch.
+    """
+    parts: list[list[int]] = []
+    size = MAX_ROWS
+    for row in rows:
+        if size + sizes[row] > MAX_ROWS:
+            parts.append([])
+            size = 0
+        parts[-1].append(row)
+        size += sizes[row]
+    return parts
 
 
 def _packed(operations: list[Operation]) -> bytes:

@@ -16,7 +16,7 @@ from capsule_mt.engine.search import Ids
 from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
 
-VERSION = 24 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
+VERSION = 25 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
 LIBRARY = os.path.join(os.path.dirname(__file__), "native", f"engine.{SUFFIX}")

@@ -150,7 +150,8 @@ class Program:
 
     vocabulary: the number of target tokens; `embeddings`: of source tokens.
     linears: what each linear map stacks.
-    logits: the buffer that holds the logits after the decoder's operations.
+    logits: the buffer that holds the logits after the decoder's operations; without a decoder, the buffer of words
+        that `Engine.encode` returns.
     longest_source, longest_target: the most tokens of a source and of a translation; `None` where there is no limit.
     """
 

@@ -18,7 +18,7 @@ _FIELDS = """
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, candidate_indices, prefixes, prefix_lengths: p;
     targets, target_lengths, scored_targets, target_log_probs: p;
-    tokens, translation_lengths, scores, log_probs, first_logits, attention, stop: p
+    tokens, translation_lengths, scores, log_probs, first_logits, attention, encoded, stop: p
 """
 # the fields of `request_t`, in order: numbers of 64 bits, pointers, floats; options come first
 REQUEST_FIELDS = request_fields() | {
@@ -124,6 +124,23 @@ class Call:
             return None
         starts = range(first * self.width, (first + count) * self.width, self.width)
         return [attention[start : start + len(source)].tolist() for start in starts]
+
+
+class EncodingCall(Call):
+    """Return what a model without a decoder makes of sources: rows of `width` numbers, one for each token."""
+
+    def __init__(self, sources: Sequence[Ids], vocabulary: int, width: int) -> None:
+        super().__init__(sources, SpecialTokens(0, -1, 0), vocabulary)  # the tokens of a decoder are ignored
+        self.row_width = width
+        self.arrays["encoded"] = empty("f", width * sum(self.arrays["lengths"]))
+
+    def results(self) -> "list[array[float]]":
+        encoded, results, first = self.arrays["encoded"], [], 0
+        for length in self.arrays["lengths"]:
+            end = first + length * self.row_width
+            results.append(encoded[first:end])
+            first = end
+        return results
 
 
 class ForcedCall(Call):

@@ -7,8 +7,11 @@ from pathlib import Path
 
 BLOCK = 1 << 20
 # the files of a checkpoint that translations depend on
-NAMES = ("config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json")
-BEGINNINGS = ("tokenizer", "vocab", "merges", "source_", "target_")
+NAMES = (
+    *("config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "metadata.json"),
+    "coverage_calibration.json",
+)
+BEGINNINGS = ("tokenizer", "vocab", "merges", "source_", "target_", "shared_")
 ENDINGS = (".safetensors", ".bin", ".npz", ".spm", ".model", ".yml")
 # loading compares these with the checksum in the JSON file of the same name
 CHECKED_FILES = ("int8.safetensors", "small.safetensors")
@@ -38,9 +41,12 @@ def checkpoint_digests(checkpoint: str | os.PathLike[str], revision: str | None 
     folder = Path(checkpoint)
     if not folder.is_dir():
         return {"revision": revision or "unknown"}
+    # of a package of Argos Translate
+    inner = folder / "model" if (folder / "metadata.json").is_file() else folder / ""
+    files = sorted({*folder.iterdir(), *(inner.iterdir() if inner.is_dir() else ())})
     return {
-        file.name: file_digest(_checksum_file(file))
-        for file in sorted(folder.iterdir())
+        file.relative_to(folder).as_posix(): file_digest(_checksum_file(file))
+        for file in files
         if file.is_file() and (file.name in NAMES or file.suffix in ENDINGS or file.name.startswith(BEGINNINGS))
     }
 

@@ -99,10 +99,28 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
             {**_word_and_span(word), "supported": word.supported, "unsupported": word.marked}
             for word in coverage.target_words
         ]
-    checks = [{"kind": check.kind, "missing": check.missing, "added": check.added} for check in coverage.checks]
-    record |= {"repetitions": list(coverage.repetitions), "checks": checks}
+    record |= {"repetitions": list(coverage.repetitions), "checks": _check_records(coverage.checks)}
     facts = {"method": coverage.method, "precision": coverage.precision}
-    return record | {name: value for name, value in facts.items() if value is not None}
+    record |= {name: value for name, value in facts.items() if value is not None}
+    return record if coverage.judgement is None else {**record, "judgement": judgement_record(coverage.judgement)}
+
+
+def judgement_record(judgement: Any) -> dict[str, Any]:
+    """Return a judgement (`capsule_mt.coverage.judgement`) as plain values."""
+    words = {
+        "left_out": [{**_word_and_span(word), "probability": word.probability} for word in judgement.left_out],
+        "made_up": [{**_word_and_span(word), "probability": word.probability} for word in judgement.made_up],
+    }
+    reasons = [
+        {"name": reason.name, "is_fault": reason.is_fault, "source": reason.source, "target": reason.target}
+        for reason in judgement.reasons
+    ]
+    checks = _check_records(judgement.checks)
+    return {"similarity": judgement.similarity, **words, "reasons": reasons, "checks": checks}
+
+
+def _check_records(checks: Any) -> list[dict[str, Any]]:
+    return [{"kind": check.kind, "missing": check.missing, "added": check.added} for check in checks]
 
 
 def _word_and_span(word: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from capsule_mt.formats.units import FormatError, Translated, Unit
 BREAKS = re.compile(r"[\t\r\n]+")  # characters that a cell of .tsv cannot hold
 QUOTED_CELL = re.compile(r'"[^"]*"')
 DELIMITERS = ",;\t|"
+DELIMITER_LINE = re.compile(r"sep=([^\w\r\n\"])(\r?\n|$)")  # with which Excel begins a table
 MAX_SHOWN = 200  # characters of names in an error
 
 TSV = Format(
@@ -32,7 +33,7 @@ CSV = Format(
     needs_column=True,
     needs_line_feeds=True,
     translated="one column: `--column 2`, or `--column text` by its name in the first row",
-    unchanged="all other columns, the row of names, the delimiter",
+    unchanged="all other columns, the row of names, the delimiter, Excel's `sep=;` line",
 )
 
 
@@ -44,10 +45,13 @@ class TableFile:
     def __init__(self, text: str, column: str, *, is_csv: bool = False, name: str = "the table") -> None:
         self._ending = "\r\n" if "\r\n" in text else "\n"
         self._is_csv, self._has_final_break = is_csv, text.endswith("\n")
-        self._delimiter, self._quotes_all = "\t", False
+        self._delimiter, self._quotes_all, self._delimiter_line = "\t", False, ""
         if is_csv:
+            named = DELIMITER_LINE.match(text)
+            self._delimiter_line = named[0] if named else ""
+            text = text[len(self._delimiter_line) :]
             first = QUOTED_CELL.sub("", text).partition("\n")[0]  # these can contain delimiters and line breaks
-            self._delimiter = max(DELIMITERS, key=first.count)
+            self._delimiter = named[1] if named else max(DELIMITERS, key=first.count)
             try:
                 self._rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
             except csv.Error as error:
@@ -58,14 +62,16 @@ class TableFile:
         self._column_index, first_row = self._find_column(column, name)
         self._row_indices = []
         self.units: list[Unit] = []
+        num_lines_before = 1 if self._delimiter_line else 0
         for row_index, row in enumerate(self._rows[first_row:], start=first_row):
+            row_number = row_index + 1 + num_lines_before
             if self._column_index >= len(row):
                 if any(row):
                     missing = f"column {self._column_index + 1} (`--column`) is missing, the row has {len(row)}"
-                    raise FormatError(f"{name}, row {row_index + 1}: {missing}")
+                    raise FormatError(f"{name}, row {row_number}: {missing}")
                 continue
             self._row_indices.append(row_index)
-            self.units.append(Unit(row[self._column_index], f"row {row_index + 1}"))
+            self.units.append(Unit(row[self._column_index], f"row {row_number}"))
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         rows = [list(row) for row in self._rows]
@@ -74,7 +80,7 @@ class TableFile:
                 cell = translated.text if self._is_csv else BREAKS.sub(" ", translated.text)
                 rows[row_index][self._column_index] = cell
         if self._is_csv:
-            return self._written(rows, self._quotes_all).encode("utf-8")
+            return (self._delimiter_line + self._written(rows, self._quotes_all)).encode("utf-8")
         table = self._ending.join("\t".join(row) for row in rows) + self._ending * self._has_final_break
         return table.encode("utf-8")
 
@@ -95,6 +101,11 @@ class TableFile:
         if column.isdecimal() and int(column) >= 1:
             return int(column) - 1, 0
         names = self._rows[0] if self._rows else []
+        if names in ([], [""]):
+            raise FormatError(
+                f"{name}: has no row of names; name the column by its number from 1, not by "
+                f"`--column {shortened(column)}`"
+            )
         if column not in names:
             listed, wrong = shortened(", ".join(names)), shortened(repr(column))
             raise FormatError(f"{name}: `--column` takes a number from 1 or one of {listed}; got {wrong}")

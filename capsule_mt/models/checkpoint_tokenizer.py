@@ -1,7 +1,7 @@
 """The tokenizer of a checkpoint: tokenizer.json, and target_tokenizer.json where each language has its own."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # imported late: it takes 7 MB, and most tokenizers do withou
 
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"
-CONFIG_FILE = "tokenizer_config.json"
+CONFIG_FILE, MODEL_CONFIG_FILE = "tokenizer_config.json", "config.json"
 # what `clean_up_tokenization_spaces` of transformers joins again
 CLEAN_UP = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
             (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))  # fmt: skip
@@ -49,8 +49,7 @@ class FileTokenizer(ManyLanguages):
         # special tokens have the same ids in both vocabularies
         self.language_codes = language_codes_of(special)
         self.source_language = config.get("src_lang")
-        is_mbart = str(config.get("tokenizer_class")).startswith("MBartTokenizer")
-        self.ends_with_language = bool(config.get("legacy_behaviour", is_mbart))
+        self.ends_with_language = _ends_with_language(folder, config)
         self.end_id = special.get(token_content(config.get("eos_token")) or "</s>", -1)
         self._texts: dict[int, str] = {}  # of target tokens alone, which coverage reads one by one
 
@@ -96,6 +95,21 @@ class FileTokenizer(ManyLanguages):
     @cached_property
     def language_tokens(self) -> Sequence[str]:
         return [token for token in self._source.get_vocab() if token.startswith(">>") and token.endswith("<<")]
+
+
+def _ends_with_language(folder: str | os.PathLike[str], config: Mapping[str, Any]) -> bool:
+    """Return whether a source ends with its language, as for mBART; for mBART-50 and NLLB-200 it begins with it.
+
+    Without a `tokenizer_class`, transformers takes that of the model's type.
+    """
+    name = config.get("tokenizer_class")
+    model_file = os.path.join(folder, MODEL_CONFIG_FILE)
+    if name is None and os.path.lexists(model_file):
+        model = read_json(model_file)
+        name = model.get("tokenizer_class") or ("MBartTokenizer" if model.get("model_type") == "mbart" else None)
+    if str(name).startswith("MBart"):
+        return not str(name).startswith("MBart50")
+    return bool(config.get("legacy_behaviour"))
 
 
 def _load(file: str, splits_special_tokens: bool) -> "FastTokenizer":

@@ -1,4 +1,4 @@
-"""The tokenizers of M2M100, mBART-50 and NLLB-200 by their pieces in `sentencepiece.bpe.model`.
+"""The tokenizers of M2M100, mBART-50, NLLB-200 and XLM-R by their pieces in `sentencepiece.bpe.model`.
 
 The tokens of languages follow the pieces: in the order of `LANGUAGES`, which is that of transformers' tokenizers, or
 as tokenizer.json lists them. Unlike in transformers, "</s>" and the tokens of languages are plain text where a source
@@ -9,12 +9,13 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.checkpoint_tokenizer import TOKENIZER_FILE, cleaned_up, read_tokenizer_config
-from capsule_mt.models.languages import ManyLanguages, language_codes_of
+from capsule_mt.models.languages import LANGUAGE_TOKEN, ManyLanguages, language_codes_of
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.piece_tokenizer import TokenEncoder, TokenIds
 from capsule_mt.models.sentencepiece import (
@@ -118,6 +119,24 @@ class FairseqTokenizer(ManyLanguages):
         return cleaned_up(text) if self.cleans_up else text
 
 
+class XlmRobertaTokenizer:
+    """The tokenizer of XLM-R and of encoders with its pieces, such as multilingual E5.
+
+    size: the number of tokens, with "<mask>" behind the pieces.
+    """
+
+    def __init__(self, folder: str) -> None:
+        pieces = _ordered_pieces(folder)
+        self.size = pieces.size + 1
+        self._encoder = TokenEncoder(pieces.encoder, pieces.ids.__getitem__)
+        self._begin, _, self._end, _ = pieces.first_ids
+
+    def encode(self, text: str) -> Encoded:
+        """Encode a text between "<s>" and "</s>"."""
+        encoded = self._encoder.encode(text, [self._end])
+        return encoded._replace(ids=[self._begin, *encoded.ids], offsets=[None, *encoded.offsets])
+
+
 def pieces_tokenizer(folder: str) -> FairseqTokenizer:
     """Read the pieces of M2M100 or mBART-50."""
     config, vocabulary_file = read_tokenizer_config(folder), os.path.join(folder, VOCABULARY_FILE)
@@ -163,16 +182,41 @@ def nllb_tokenizer(folder: str) -> FairseqTokenizer | None:
     return tokenizer
 
 
+def num_languages_in(tokens: Sequence[str]) -> int:
+    """Return how many tokens at the end of a list are languages, "<mask>", or fill the list; 0 without a language."""
+    is_last = re.compile(rf"{LANGUAGE_TOKEN}|<mask>|madeupword\d+")
+    count = sum(1 for _ in takewhile(is_last.fullmatch, reversed(tokens)))
+    return count if any(re.fullmatch(LANGUAGE_TOKEN, token) for token in tokens[len(tokens) - count :]) else 0
+
+
+def listed_tokenizer(folder: str, pieces_file: str, tokens: Sequence[str], origin: str) -> FairseqTokenizer:
+    """Return a tokenizer whose tokens are listed in the order of their ids, those of languages last.
+
+    Args:
+        origin: the file of the list, for errors.
+    """
+    texts = tokens[: len(tokens) - num_languages_in(tokens)]
+    ids = {token: index for index, token in reversed([*enumerate(texts)])}
+    tokenizer = FairseqTokenizer(folder, _listed_pieces(ids, texts, pieces_file, origin), tokens[len(texts) :])
+    tokenizer.ends_with_language = bool(read_tokenizer_config(folder).get("legacy_behaviour"))
+    return tokenizer
+
+
 def _numbered_pieces(folder: str, vocabulary_file: str) -> _Pieces:
     """Return the pieces of M2M100: a file has the ids of n pieces, 0 to n - 1."""
     ids = read_json(vocabulary_file)
     if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
         raise CheckpointError(f"{vocabulary_file}: the ids of tokens must be 0 to {len(ids) - 1}, each once")
+    texts = sorted(ids, key=ids.__getitem__)
+    return _listed_pieces(ids, texts, os.path.join(folder, PIECES_FILE), vocabulary_file)
+
+
+def _listed_pieces(ids: dict[str, int], texts: Sequence[str], pieces_file: str, origin: str) -> _Pieces:
+    """Return pieces with these ids and texts; `ids` then lacks `FIRST_TOKENS`, which no text becomes."""
     for token in FIRST_TOKENS:
         if token not in ids:
-            raise CheckpointError(f"{vocabulary_file}: lacks the token {shown(token)}")
-    encoder = SentencePieceEncoder(read_sentencepiece(os.path.join(folder, PIECES_FILE)))
-    texts = sorted(ids, key=ids.__getitem__)
+            raise CheckpointError(f"{origin}: lacks the token {shown(token)}")
+    encoder = SentencePieceEncoder(read_sentencepiece(pieces_file))
     *first_ids, unknown_id = (ids.pop(token) for token in FIRST_TOKENS)
     return _Pieces(encoder, TokenIds(ids, unknown_id, lambda _: None), [*first_ids, unknown_id], texts)
 

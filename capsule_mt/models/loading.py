@@ -1,7 +1,6 @@
 """From the folder of a checkpoint to a model that translates, without torch and transformers."""
 
 import os
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,9 @@ from capsule_mt.models.checking import check_calibration, check_generation, chec
 from capsule_mt.models.checksums import PIECES_CHECKSUMS
 from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.models.opening import check_shortlist, open_file
+from capsule_mt.models.opening import check_shortlist
 from capsule_mt.models.registry import write_program
+from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.models.weights import (
     INT8_FILE,
     SMALL_FILE,
@@ -28,6 +28,7 @@ from capsule_mt.options.table import CHANGES_TRANSLATIONS, SEARCH_OPTIONS, Candi
 
 if TYPE_CHECKING:  # imported late where used: most checkpoints need one of these at most
     from capsule_mt.models.checkpoint_tokenizer import FileTokenizer
+    from capsule_mt.models.ctranslate2_checkpoint import CTranslate2Checkpoint
     from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
     from capsule_mt.models.marian_checkpoint import MarianCheckpoint
     from capsule_mt.models.marian_folder import MarianFolder
@@ -105,7 +106,7 @@ def load_model(
 
 def _lexical_shortlist(
     shortlist: bool | str | os.PathLike[str],
-    checkpoint: "HubCheckpoint | MarianCheckpoint",
+    checkpoint: "HubCheckpoint | MarianCheckpoint | CTranslate2Checkpoint",
     vocabularies: tuple[int, int],
 ) -> "Shortlist":
     """Return the shortlist in a file, or with True the one beside the checkpoint, for vocabularies of these sizes."""
@@ -136,8 +137,18 @@ class HubCheckpoint:
         self.folder = folder
         self.origin = self.calibrated_by = os.path.join(folder, CONFIG_FILE)
         self.config = read_json(self.origin)
+        calibration_file = os.path.join(folder, CALIBRATION_FILE)
+        if os.path.lexists(calibration_file):
+            self._add_calibration(calibration_file)
         self.generation = _generation(folder, self.config)
         self.weights = weights_in(folder)
+
+    def _add_calibration(self, file: str) -> None:
+        """Read the calibration that an export has beside config.json."""
+        calibration, name = read_json(file), "coverage_calibration"
+        if self.config.get(name) not in (None, calibration):
+            raise CheckpointError(f"{file}: differs from `{name}` of {self.origin}: remove one of them")
+        self.config[name], self.calibrated_by = calibration, file
 
     def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer | FairseqTokenizer | PieceTokenizer":
         has_pieces, has_json = (os.path.lexists(os.path.join(self.folder, name)) for name in TOKENIZERS)
@@ -184,8 +195,12 @@ class HubCheckpoint:
         return Shortlist.load(self.folder)
 
 
-def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint":
-    """Return the checkpoint in a folder: of transformers, or of Marian."""
+def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint | CTranslate2Checkpoint":
+    """Return the checkpoint in a folder: of transformers, of Marian, or of CTranslate2."""
+    if is_ctranslate2(folder):
+        from capsule_mt.models.ctranslate2_checkpoint import CTranslate2Checkpoint
+
+        return CTranslate2Checkpoint(folder)
     files = find_model(folder)
     if files is None:
         return HubCheckpoint(folder)
@@ -194,17 +209,31 @@ def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint":
     return MarianCheckpoint(files)
 
 
+def is_ctranslate2(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder has a model of CTranslate2, or is a package of Argos Translate."""
+    # a file of this name may also be Marian's
+    if not any(os.path.lexists(os.path.join(folder, name)) for name in ("model.bin", "metadata.json")):
+        return False
+    from capsule_mt.models.ctranslate2_folder import folder_of_model
+
+    return folder_of_model(folder) is not None
+
+
+def refuse_ctranslate2(folder: str | os.PathLike[str]) -> None:
+    """Refuse to write a model of CTranslate2 in another format."""
+    if is_ctranslate2(folder):
+        raise UnsupportedModelError(
+            f"{os.fspath(folder)}: is a model of CTranslate2, which is not converted: convert the model that it was "
+            "converted from"
+        )
+
+
 def find_model(folder: str) -> "MarianFolder | None":
     """Return the files of a folder with a model of Marian; `None` for a checkpoint of transformers.
 
     Raises:
         CheckpointError: there is neither.
     """
-    if is_ctranslate2(folder) or is_ctranslate2(os.path.join(folder, "model")):
-        raise CheckpointError(
-            f"{folder}: has a model of CTranslate2, as packages of Argos Translate do; it cannot be read. Use the "
-            "model that it was converted from, or one by name, such as en-pt: see `capsule-mt models search LANGUAGE`"
-        )
     if os.path.lexists(os.path.join(folder, CONFIG_FILE)):
         return None
     from capsule_mt.models.marian_folder import MarianFolder
@@ -234,20 +263,12 @@ def _models_inside(folder: str) -> str:
     return f"; it holds models, name one, or several for `serve`: {listed}" if models else ""
 
 
-def is_ctranslate2(folder: str) -> bool:
-    """Return whether a folder has a model of CTranslate2, whose file begins with a version and a specification."""
-    path = os.path.join(folder, "model.bin")
-    if not os.path.isfile(path):
-        return False
-    with open_file(path) as file:
-        return re.match(rb"[\x01-\xff]\0\0\0[\x01-\xff]\0\w+Spec\0", file.read(64)) is not None
-
-
 def is_marian(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder has a model of Marian's and none of transformers."""
     from capsule_mt.models.marian_folder import MarianFolder
 
-    return not os.path.lexists(os.path.join(folder, CONFIG_FILE)) and MarianFolder.find(folder) is not None
+    is_other = os.path.lexists(os.path.join(folder, CONFIG_FILE)) or is_ctranslate2(folder)
+    return not is_other and MarianFolder.find(folder) is not None
 
 
 def conversion_advice(folder: str) -> str:
@@ -297,14 +318,22 @@ def _tokens(
     folder: str, config: Mapping[str, Any], generation: Mapping[str, Any], vocabulary: int
 ) -> tuple[int, int, int, int | None]:
     """Return the token ids of start, end (-1 for none) and padding, and the id forced at the limit."""
+    # beside a generation_config.json, `generate()` does not read config.json
+    has_file = os.path.lexists(os.path.join(folder, GENERATION_FILE))
     start_name, *other_names = TOKENS
-    if generation.get(start_name) is None and config.get(start_name) is None:
+    settings = generation if has_file else {**config, **generation}
+    if settings.get(start_name) is None and (settings.get("bos_token_id") is not None or not config.get(start_name)):
         start_name = "bos_token_id"  # as transformers does
     token_ids: list[int | None] = []
     for name in (start_name, *other_names):
         file, value = GENERATION_FILE, generation.get(name)
-        if value is None:
+        if value is None and not (has_file and name == "forced_eos_token_id"):
             file, value = CONFIG_FILE, config.get(name)
+            if has_file and name == "eos_token_id" and value is not None:
+                raise CheckpointError(
+                    f"{os.path.join(folder, GENERATION_FILE)}: lacks `{name}`, without which `generate()` of "
+                    f"transformers does not end a translation: copy it from {CONFIG_FILE}"
+                )
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, list):

@@ -290,7 +290,16 @@ class _Marian:
         return writer.apply(heads, name, outputs=self.width)
 
     def _route_heads(self, writer: ModuleWriter, heads: int, name: str, site: str) -> int:
-        """Route the heads as input capsules (Li et al. 2019)."""
+        """Route the heads as input capsules (Li et al. 2019), in place of their linear map or beside it."""
+        adds = self.settings.choice("head_aggregation_placement", "replaces", ("replaces", "adds")) == "adds"
+        if not adds:
+            return self._capsules_of_heads(writer, heads, name, site)
+        output = self._capsules_of_heads(writer, heads, f"{name}.routing", site)
+        writer.normalise(output, -1, f"{name}.layer_norm")
+        writer.run("ADD", output, addend=writer.apply(heads, name, outputs=self.width))
+        return output
+
+    def _capsules_of_heads(self, writer: ModuleWriter, heads: int, name: str, site: str) -> int:
         activation = self.settings.choice("head_aggregation_activation", "relu", ("relu", "tanh"))
         num_heads = self._num_heads("encoder" if site == "encoder_self" else "decoder")
         capsules = writer.apply(heads, f"{name}.input_capsules", outputs=self.width, activation=activation)

@@ -75,7 +75,7 @@ class MarianCheckpoint:
         return [tokenizer_json(vocabulary, self.size) for vocabulary in pieces[: len(set(self.files.vocabularies))]]
 
     def read_tokenizer(self) -> PieceTokenizer:
-        return PieceTokenizer(*self.pieces, self.size)
+        return PieceTokenizer(*self.pieces, (self.size, self.size), (self.pieces[0].end, self.size - 1))
 
     @property
     def length_factor(self) -> float | None:
@@ -142,7 +142,13 @@ def _read_pieces(files: MarianFolder) -> tuple[AnyPieces, AnyPieces]:
     source: AnyPieces
     target: AnyPieces
     if files.pieces is not None:
-        source, target = map(NumberedPieces, files.pieces, files.vocabularies)
+        from capsule_mt.models.marian_yaml import read_vocabulary  # late: other vocabularies have no such file
+
+        source, target = (
+            NumberedPieces(pieces, sorted(numbers, key=numbers.__getitem__), vocabulary)
+            for pieces, vocabulary in zip(files.pieces, files.vocabularies, strict=True)
+            for numbers in [read_vocabulary(vocabulary)]
+        )
     else:
         if not target_file.endswith(".spm"):
             raise UnsupportedModelError(f"{target_file}: is not a SentencePiece model (*.spm), but {source_file} is")

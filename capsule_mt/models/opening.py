@@ -1,5 +1,6 @@
 """Open the files of a model's folder, which is not trusted: only regular files of that folder are opened."""
 
+import mmap
 import os
 import stat
 from io import BufferedReader
@@ -7,6 +8,7 @@ from threading import Lock
 
 from capsule_mt.messages import check_path
 
+MIN_MAPPED_SIZE = 1 << 17  # bytes: reading fewer is faster than mapping them
 MAX_TEXT = 1 << 26  # bytes of a file that is read whole, such as tokenizer.json: the largest known one has 34 MB
 # O_NONBLOCK: opening a pipe would wait for its writer. O_BINARY: else Windows translates line ends
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -86,6 +88,18 @@ class OpenFile:
         with self._lock:  # Windows lacks `os.pread`, and does not fork
             os.lseek(self.descriptor, start, os.SEEK_SET)
             return os.read(self.descriptor, size)
+
+    def content(self, start: int, size: int) -> "bytes | memoryview":
+        """Return the same as numbers that the engine can read; many of them stay in the file until they are used."""
+        if size < MIN_MAPPED_SIZE:
+            return self.read(start, size)
+        if os.fstat(self.descriptor).st_size < start + size:
+            return b""
+        # a map for each tensor, so that its memory is freed with it
+        padding = start % mmap.ALLOCATIONGRANULARITY
+        mapped = mmap.mmap(self.descriptor, padding + size, access=mmap.ACCESS_READ, offset=start - padding)
+        content = memoryview(mapped)[padding:]
+        return content if start % 8 == 0 else bytes(content)  # the engine reads aligned numbers only
 
 
 def read_file(file: str | os.PathLike[str]) -> bytes:

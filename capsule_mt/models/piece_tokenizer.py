@@ -142,35 +142,58 @@ class Pieces:
 
 
 class NumberedPieces:
-    """Pieces whose token ids come from a vocabulary file of Marian, as in OPUS-MT; it has the interface of `Pieces`.
+    """Pieces whose token ids come from a list of tokens, as in OPUS-MT; it has the interface of `Pieces`.
 
-    A token of such a vocabulary may also name a language, such as ">>fra<<"; `tokens` has its id, too.
+    A token of such a list may also name a language, such as ">>fra<<"; `tokens` has its id, too.
+
+    Args:
+        tokens: by their ids; of equal ones, the first counts.
+        origin: the file of the tokens, for errors.
+        hidden: further tokens without text.
     """
 
-    def __init__(self, file: str, vocabulary_file: str) -> None:
-        from capsule_mt.models.marian_yaml import read_vocabulary  # late: other vocabularies have no such file
-
+    def __init__(
+        self,
+        file: str,
+        tokens: Sequence[str],
+        origin: str,
+        *,
+        end: str = END,
+        unknown: str = UNKNOWN_TOKEN,
+        hidden: Collection[str] = (),
+    ) -> None:
         self.encoder = SentencePieceEncoder(read_sentencepiece(file))
-        numbers = read_vocabulary(vocabulary_file)
-        for token in (END, UNKNOWN_TOKEN):
+        numbers = {token: index for index, token in reversed([*enumerate(tokens)])}
+        for token in (end, unknown):
             if token not in numbers:
-                raise CheckpointError(f"{vocabulary_file}: lacks {shown(token)}")
-        self.texts = sorted(numbers, key=numbers.__getitem__)
-        self.end, self.unknown = numbers[END], numbers[UNKNOWN_TOKEN]
-        self.hidden = {self.end}
+                raise CheckpointError(f"{origin}: lacks {shown(token)}")
+        self.texts = tokens
+        self.end, self.unknown = numbers[end], numbers[unknown]
+        self.hidden = {self.end, *(numbers[token] for token in hidden if token in numbers)}
         self.tokens = TokenIds(numbers, self.unknown, lambda _: None)
 
 
 class PieceTokenizer:
     """A tokenizer by the pieces of two vocabularies: see `capsule_mt.text.tokenizer_protocol.Tokenizer`.
 
-    size: the number of tokens, with those beside the pieces; the last one pads.
+    Args:
+        sizes: the numbers of source and target tokens, with those beside the pieces.
+        special_ids: the tokens without text.
+        source_ends: the tokens before and after a source; by default, the end token follows it.
     """
 
-    def __init__(self, source: Pieces | NumberedPieces, target: Pieces | NumberedPieces, size: int) -> None:
+    def __init__(
+        self,
+        source: Pieces | NumberedPieces,
+        target: Pieces | NumberedPieces,
+        sizes: tuple[int, int],
+        special_ids: Iterable[int],
+        source_ends: tuple[Sequence[int], Sequence[int]] | None = None,
+    ) -> None:
         self._end, self.unknown_id = source.end, source.unknown
-        self.special_ids = frozenset({self._end, size - 1})
-        self.vocabulary_sizes = (size, size)
+        self.special_ids = frozenset(special_ids)
+        self.vocabulary_sizes = sizes
+        self._before, self._after = source_ends or ((), (source.end,))
         self._texts = TokenTexts(target.texts, target.hidden)
         is_numbered = isinstance(source, NumberedPieces)  # others cut names of languages as they cut any text
         self.language_tokens = list(filter(LANGUAGE_PREFIX.fullmatch, source.texts)) if is_numbered else []
@@ -180,12 +203,16 @@ class PieceTokenizer:
 
     def encode(self, text: str) -> Encoded:
         language = self._language_of(text)
-        if not language:
-            return self._source.encode(text, [self._end])
+        if not language and not self._before:
+            return self._source.encode(text, self._after)
         start = len(language)
-        encoded = self._source.encode(text[start:], [self._end])
+        encoded = self._source.encode(text[start:], self._after)
         moved = [span and (start + span[0], start + span[1]) for span in encoded.offsets]
-        return encoded._replace(ids=[self._source_tokens[language], *encoded.ids], offsets=[(0, start), *moved])
+        ids, offsets = [*self._before], list[Span | None]([None] * len(self._before))
+        if language:
+            ids.append(self._source_tokens[language])
+            offsets.append((0, start))
+        return encoded._replace(ids=[*ids, *encoded.ids], offsets=[*offsets, *moved])
 
     def _language_of(self, text: str) -> str:
         """Return the language token that a text begins with, or an empty string."""
@@ -217,7 +244,7 @@ def read_pieces_beside_json(folder: str, size: int) -> PieceTokenizer | None:
     if PIECES_FILES[0] not in checksums or read_json(os.path.join(folder, PIECES_CHECKSUMS)) != checksums:
         return None
     vocabularies = [Pieces(os.path.join(folder, name)) for name in PIECES_FILES if name in checksums]
-    return PieceTokenizer(vocabularies[0], vocabularies[-1], size)
+    return PieceTokenizer(vocabularies[0], vocabularies[-1], (size, size), (vocabularies[0].end, size - 1))
 
 
 def _checksums(folder: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from capsule_mt.files.sandbox.child import Limits
+from capsule_mt.models.encoder_loading import is_encoder, load_encoder
 from capsule_mt.models.loading import load_model, open_checkpoint
 from capsule_mt.models.model_sandbox import ModelSandbox, error_report
 
@@ -14,6 +15,9 @@ def answer(job: dict[str, Any], contents: list[bytes], limits: Limits) -> tuple[
     """Load the model in a folder; without a `shortlist`, with the one beside it, if there is one."""
     folder, shortlist = job["name"], job["shortlist"]
     try:
+        if is_encoder(folder):
+            load_encoder(folder, int8=job["int8"])
+            return {"is_last": True}, []
         shortlist = open_checkpoint(folder).has_shortlist if shortlist is None else shortlist
         load_model(folder, int8=job["int8"], shortlist=shortlist)
         return {"is_last": True}, []

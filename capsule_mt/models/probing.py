@@ -78,7 +78,7 @@ def identity_of(folder: str) -> Identity:
     if not os.path.isdir(folder):
         return ()
     identity = []
-    for name in sorted(os.listdir(folder)):
+    for name in _files_of(folder):
         file = os.path.join(folder, name)
         status = os.stat(file, follow_symlinks=os.path.exists(file))
         numbers = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -86,10 +86,19 @@ def identity_of(folder: str) -> Identity:
     return tuple(identity)
 
 
+def _files_of(folder: str) -> list[str]:
+    """Return the paths in a folder that a model may have: of its files, and those in a package of Argos Translate."""
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    inner = os.path.join(folder, "model")
+    if "metadata.json" in names and os.path.isdir(inner):
+        names += [os.path.join("model", name) for name in sorted(os.listdir(inner))]
+    return names
+
+
 def size_of(folder: str) -> int:
     """Return the bytes that the files of a folder have on the disk, without holes; at most `MAX_SIZE`."""
     total = 0
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+    for name in _files_of(folder):
         file = os.path.join(folder, name)
         if os.path.isfile(file):
             status = os.stat(file)

@@ -43,6 +43,17 @@ def names_of(language: str) -> frozenset[str]:
     return frozenset(name for script in scripts for name in SCRIPT_NAMES[script])
 
 
+def is_written_in(text: str, scripts: frozenset[str]) -> bool:
+    """Return whether a token is of one of these scripts, without letters or a single character."""
+    return _names_in(text) <= scripts
+
+
+def _names_in(text: str) -> frozenset[str]:
+    """Return the scripts of a token's letters; none of a single character or a symbol."""
+    is_single = len(text.strip("▁")) <= 1 or SYMBOL.fullmatch(text) is not None
+    return frozenset() if is_single else frozenset(map(_script_name, text)) & KNOWN_NAMES
+
+
 class ScriptShortlist:
     """The tokens of each target language's script: see `capsule_mt.options.table.Candidates`.
 
@@ -62,9 +73,7 @@ class ScriptShortlist:
         self._tokens_of: dict[frozenset[str], array[int]] = {}  # lists would take ten times as much memory
         self._lists: dict[tuple[int, ...], array[int]] = {}
         for index, text in tokens.items():
-            is_single = len(text.strip("▁")) <= 1 or SYMBOL.fullmatch(text) is not None
-            names = frozenset() if is_single else frozenset(map(_script_name, text)) & KNOWN_NAMES
-            self._tokens_of.setdefault(names, array("i")).append(index)
+            self._tokens_of.setdefault(_names_in(text), array("i")).append(index)
 
     def of_source(self, source: Sequence[int], *extra_tokens: int) -> Sequence[int]:
         """Return the tokens, ascending; the same list for every source with the same extra tokens."""

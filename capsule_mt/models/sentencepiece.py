@@ -445,8 +445,21 @@ def _varint(content: bytes, offset: int) -> tuple[int, int]:
             raise ValueError("a number is too long")
 
 
+def raw_fields(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the fields of a message with all their bytes, those of their tags and lengths included."""
+    start = 0
+    for field, _, end in _fields_and_ends(content):
+        yield field, content[start:end]
+        start = end
+
+
 def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the fields of a message: numbers, or bytes for strings, messages and floats."""
+    return ((field, value) for field, value, _ in _fields_and_ends(content))
+
+
+def _fields_and_ends(content: bytes) -> Iterator[tuple[int, Any, int]]:
+    """Yield the fields of a message, and the offset at which each ends."""
     offset, size = 0, len(content)
     while offset < size:
         tag, offset = _varint(content, offset)
@@ -463,4 +476,4 @@ def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
                 raise ValueError("a field is cut off")
             value = content[offset : offset + length]
             offset += length
-        yield tag >> 3, value
+        yield tag >> 3, value, offset

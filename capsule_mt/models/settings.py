@@ -10,6 +10,12 @@ from capsule_mt.models.weights import CheckpointError
 FEED_FORWARD_ACTIVATIONS = ("relu", "silu", "swish", "gelu", "sigmoid")
 MAX_ITERATIONS = 1000
 MAX_NUMBER = 2**27
+# other names of fields in config.json, which transformers takes for the same
+ALIASES = {
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+    "hidden_size": "d_model",
+}
 
 
 class ModelSettings:
@@ -19,7 +25,7 @@ class ModelSettings:
     """
 
     def __init__(self, fields: Mapping[str, Any], origin: str = "the configuration") -> None:
-        self.fields, self.origin = fields, origin
+        self.fields, self.origin = _without_aliases(fields, origin), origin
 
     def __getitem__(self, name: str) -> Any:
         return self.fields.get(name)
@@ -78,3 +84,15 @@ class ModelSettings:
         if total % value:
             raise CheckpointError(f"{self.origin}: `{name}` ({value}) must divide `{total_field}` ({total})")
         return value
+
+
+def _without_aliases(fields: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
+    """Return a configuration with a value for each name of an alias; refuse two values of one field."""
+    aliases = {name: fields[alias] for alias, name in ALIASES.items() if fields.get(alias) is not None}
+    for alias, name in ALIASES.items():
+        if name in aliases and fields.get(name) is not None and fields[name] != aliases[name]:
+            raise CheckpointError(
+                f"{origin}: `{alias}` {shown(aliases[name])} and `{name}` {shown(fields[name])} are the same field "
+                "for transformers: remove the wrong one"
+            )
+    return {**fields, **aliases}

@@ -10,7 +10,8 @@ import zlib
 from capsule_mt.models.opening import open_file
 
 FOLDER = os.path.join(os.path.dirname(__file__), "calibrations")
-CALIBRATION_FILE = "coverage_calibration.json"  # of `capsule-mt calibrate`, beside a model that has no config.json
+# of `capsule-mt calibrate` beside a model that has no config.json, and of an export, whose config.json is short
+CALIBRATION_FILE = "coverage_calibration.json"
 END = 1 << 20  # bytes
 SHIPPED = {  # students of Firefox Translations, versions 1693087644 and 1693087646
     (17140836, 0x549B6095): "firefox-en-pt.json",

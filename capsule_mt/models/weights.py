@@ -2,7 +2,6 @@
 
 import json
 import math
-import mmap
 import os
 import re
 import sys
@@ -23,7 +22,6 @@ SMALL_FILE = "small.safetensors"  # of a small checkpoint
 CODES_FILES = INT8_FILE, SMALL_FILE  # whose matrices are codes
 PICKLED_FILE = "pytorch_model.bin"
 INDEX_FILE = "model.safetensors.index.json"
-MIN_MAPPED_SIZE = 1 << 17  # bytes: reading a smaller tensor is faster than mapping it
 MAX_HEADER_SIZE = 100_000_000  # bytes, as safetensors allows
 MAX_TENSORS = 100_000  # of a file: NLLB-200's 3.3B has 1,022
 MAX_NAME = 1000  # characters of a tensor's name
@@ -164,19 +162,10 @@ class SafetensorsFile:
         if entry.file not in self._open_files:
             self._open_files[entry.file] = OpenFile(entry.file)
         file = self._open_files[entry.file]
-        if entry.size < MIN_MAPPED_SIZE:
-            small_content = file.read(entry.start, entry.size)
-            if len(small_content) < entry.size:
-                raise self.problem(name, "was cut off while it was read")
-            return small_content
-        if os.fstat(file.descriptor).st_size < entry.start + entry.size:
+        content = file.content(entry.start, entry.size)
+        if len(content) < entry.size:
             raise self.problem(name, "was cut off while it was read")
-        # one map for each tensor, so that its memory is freed with it
-        padding = entry.start % mmap.ALLOCATIONGRANULARITY
-        start, size = entry.start - padding, padding + entry.size
-        mapped = mmap.mmap(file.descriptor, size, access=mmap.ACCESS_READ, offset=start)
-        content = memoryview(mapped)[padding:]
-        return content if entry.start % 8 == 0 else bytes(content)  # the engine reads aligned numbers only
+        return content
 
     def dtype(self, name: str) -> str:
         return self._entries[name].dtype
@@ -266,14 +255,26 @@ def _long_number_in(content: bytes) -> str:
     return sentences[0] if sentences else f"has a number of more than {limit:,} digits"
 
 
+def read_json_list(file: str) -> list[str]:
+    """Read a file that holds a JSON list of texts."""
+    value = _json_value(file, read_file(file))
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise CheckpointError(f"{file}: must be a JSON list of texts")
+    return value
+
+
 def _json_object(file: str, content: bytes) -> dict[str, Any]:
+    value = _json_value(file, content)
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file}: must be a JSON object, got a {type(value).__name__}")
+    return value
+
+
+def _json_value(file: str, content: bytes) -> Any:
     try:
-        value = json.loads(content)
+        return json.loads(content)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise CheckpointError(f"{file}: is not JSON ({reason})") from None
     except ValueError:  # Python's limit for whole numbers
         raise CheckpointError(f"{file}: {_long_number_in(content)}") from None
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{file}: must be a JSON object, got a {type(value).__name__}")
-    return value

@@ -7,6 +7,7 @@ names and numbers reveal both in any language. The result is recorded in `capsul
 import json
 import os
 import unicodedata
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,15 @@ def check_translations(folder: str, model: LoadedModel) -> None:
         translations = translate_probes(model)
         if num_kept(translations) < MIN_KEPT:
             raise CheckpointError(_probe_failure(name, folder, translations))
-    record = {"version": __version__, "translations": translations}
+    record_check(folder, translations)
+
+
+def record_check(folder: str, translations: Mapping[str, str] | None = None) -> None:
+    """Record that a downloaded model was checked, with its translations of probes, unless this version has done so."""
+    facts = _facts(folder)
+    if _is_checked(facts):
+        return
+    record = {"version": __version__, "translations": dict(translations or {})}
     with suppress(OSError):  # if this user cannot write the cache, the model is checked at every use
         write_output(Path(folder, FACTS_FILE), json.dumps({**facts, CHECKED: record}, indent=2) + "\n")
 

@@ -57,6 +57,8 @@ class Leg(Protocol):
     @property
     def target_language(self) -> str | None: ...
     @property
+    def reverse_folders(self) -> list[str]: ...
+    @property
     def verifies_marks(self) -> bool: ...
     def plan(self, options: TranslationOptions) -> Plan: ...
     def documents(self, texts: Sequence[str], plan: Plan) -> list[Document]: ...
@@ -86,6 +88,10 @@ class PivotTranslator(TextTranslator):
     @property
     def target_language(self) -> str | None:
         return self.second.target_language
+
+    @property
+    def reverse_folders(self) -> list[str]:
+        return [*self.first.reverse_folders, *self.second.reverse_folders]
 
     @property
     def verifies_marks(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
+    from capsule_mt.coverage.judgement import Judgement
     from capsule_mt.coverage.results import Adequacy, Coverage
 
 
@@ -35,6 +36,7 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
     alignment: pairs of a word of the text and a word of the translation, as indices into `str.split`; `None` if it was
         not requested.
     adequacy: the result of `Scorer.score(adequacy=True)`.
+    judgement: what the judge of `Scorer.score(judge=...)` says; `None` without one, and for a blank text.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
         unknown: float = 0.0,
         alignment: tuple[tuple[int, int], ...] | None = None,
         adequacy: "Adequacy | None" = None,
+        judgement: "Judgement | None" = None,
     ) -> None:
         self.text, self._score, self.coverage = text, score, coverage
         self.segments, self.unknown, self.alignment, self.adequacy = segments, unknown, alignment, adequacy
+        self.judgement = judgement
 
     @property
     def score(self) -> float | None:

@@ -59,7 +59,9 @@ class ReverseSource(Generic[AnyScorer]):
 
     @property
     def folder(self) -> str | None:
-        """The folder or name of a reverse model that is not loaded yet; `None` if there is none."""
+        """The folder or name of the reverse model, which need not be loaded; `None` if there is none."""
+        if self._scorer is not None:
+            return self._scorer.translator_model.folder
         if isinstance(self._reverse, (str, os.PathLike)):
             return os.fspath(self._reverse)
         name = self._model.calibration.reverse
@@ -73,7 +75,7 @@ class ReverseSource(Generic[AnyScorer]):
     @property
     def exists(self) -> bool:
         """Whether there is a reverse model; it need not be loaded."""
-        return self._scorer is not None or self.folder is not None
+        return self.folder is not None
 
     def scorer(self, load: Callable[[str], AnyScorer]) -> AnyScorer | None:
         """Return the reverse model, which is loaded from its folder at the first call."""

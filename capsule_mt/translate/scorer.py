@@ -18,6 +18,7 @@ from capsule_mt.translate.scoring import score_given
 from capsule_mt.translate.translator_model import TranslatorModel
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
+    from capsule_mt.coverage.judgement import TranslationJudge
     from capsule_mt.coverage.methods import Calibration
     from capsule_mt.coverage.options import CoverageOptions
     from capsule_mt.coverage.results import Adequacy, Coverage
@@ -138,6 +139,12 @@ class Scorer:
         return self._reverse_source.exists
 
     @property
+    def reverse_folders(self) -> list[str]:
+        """The folder or name of the reverse model, which need not be loaded; empty without one."""
+        folder = self._reverse_source.folder
+        return [] if folder is None else [folder]
+
+    @property
     def verifies_marks(self) -> bool:
         """Whether a reverse model verifies marks by default."""
         return self.has_reverse and self.calibration.head is not None
@@ -166,18 +173,22 @@ class Scorer:
         translations: Sequence[str],
         *,
         coverage: "CoverageOptions | None" = None,
+        judge: "TranslationJudge | None" = None,
         batch_size: int = 16,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
     ) -> "list[Coverage]":
-        """Return what given translations cover: the `coverage` of what `score` returns."""
+        """Return what given translations cover: the `coverage` of what `score` returns, with its `judgement`."""
         from capsule_mt.coverage.options import CoverageOptions
 
         coverage = coverage or CoverageOptions()
-        scored = self.score(
-            texts, translations, coverage=coverage, batch_size=batch_size, src_lang=src_lang, tgt_lang=tgt_lang
-        )
-        return [translation.coverage for translation in scored if translation.coverage is not None]
+        options: dict[str, Any] = {"batch_size": batch_size, "src_lang": src_lang, "tgt_lang": tgt_lang}
+        scored = self.score(texts, translations, coverage=coverage, judge=judge, **options)
+        return [
+            translation.coverage.judged(translation.judgement)
+            for translation in scored
+            if translation.coverage is not None
+        ]
 
     def score(
         self,
@@ -187,6 +198,7 @@ class Scorer:
         coverage: "CoverageOptions | None" = None,
         adequacy: bool = False,
         alignment: bool = False,
+        judge: "TranslationJudge | None" = None,
         batch_size: int = 16,
         batch_tokens: int | None = None,
         src_lang: str | None = None,
@@ -204,6 +216,7 @@ class Scorer:
             coverage: find what was left out, and how.
             adequacy: also return what the method `adequacy` does, by three more forced passes.
             alignment: find which source word each target word translates.
+            judge: a `capsule_mt.Judge`, whose judgements are returned, too.
             batch_size: how many pairs go through the model at once.
             batch_tokens: instead, how many tokens, padding included; a pair counts by its longer side.
             src_lang, tgt_lang: for tokenizers that have languages.
@@ -223,7 +236,13 @@ class Scorer:
             src_lang=src_lang,
             tgt_lang=tgt_lang,
         ).checked()
-        return score_given(self, texts, translations, options, with_adequacy=adequacy, with_links=alignment)
+        scored = score_given(self, texts, translations, options, with_adequacy=adequacy, with_links=alignment)
+        if judge is not None:
+            source, target = self.translator_model.languages_of(options)
+            judgements = judge.score(texts, translations, src_lang=source, tgt_lang=target)
+            for translation, judgement in zip(scored, judgements, strict=True):
+                translation.judgement = judgement
+        return scored
 
     def adequacy(
         self,

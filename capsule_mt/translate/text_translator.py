@@ -33,6 +33,11 @@ class TextTranslator:
         return False
 
     @property
+    def reverse_folders(self) -> list[str]:
+        """The folders or names of the reverse models, which need not be loaded."""
+        return []
+
+    @property
     def verifies_marks(self) -> bool:
         """Whether a reverse model verifies marks by default."""
         return False

@@ -1,4 +1,4 @@
-"""Merge an adapter into a model of its own, where there is one: Marian's becomes a `CapsuleMarianMTModel`.
+"""Merge an adapter into a model of its own, where there is one: a Marian becomes a `CapsuleMarianMTModel`.
 
 A sum of layers cannot be folded into the weights of an unchanged stack. In H = sum_l a_l h_l = sum_l A_l f_l(h_{l-1})
 with A_l = a_l + ... + a_L, the parts of the stream have different factors, and every later layer must still read the
@@ -16,13 +16,17 @@ from hf_capsule_mt.modeling import CapsuleMarianMTModel
 def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], attribute: str) -> nn.Module:
     """Return a model without PEFT that computes the same.
 
-    Raise a `ValueError` for all but one adapter on a `MarianMTModel`.
+    Raise a `ValueError` for all but one adapter on a `MarianMTModel`, or on a `CapsuleMarianMTModel` without a layer
+    aggregation, such as a student of Firefox.
     """
-    if not isinstance(model, MarianMTModel) or len(adapter_names) != 1:
+    own = getattr(model.config, "layer_aggregation", "none")
+    if not isinstance(model, (MarianMTModel, CapsuleMarianMTModel)) or own != "none" or len(adapter_names) != 1:
+        aggregating = f" with `layer_aggregation` {own!r}" if own != "none" else ""
         raise ValueError(
-            "only one adapter on a MarianMTModel can be merged (it becomes a CapsuleMarianMTModel), got "
-            f"{', '.join(adapter_names)} on a {type(model).__name__}: a sum of layers has no place in a stack's "
-            "weights. Save the adapter, and load it beside the model"
+            "only one adapter on a MarianMTModel can be merged (it becomes a CapsuleMarianMTModel), or on a "
+            "CapsuleMarianMTModel whose `layer_aggregation` is 'none', got "
+            f"{', '.join(adapter_names)} on a {type(model).__name__}{aggregating}: a sum of layers has no place in a "
+            "stack's weights. Save the adapter, and load it beside the model"
         )
     (name,) = adapter_names
     config = configs[name]
@@ -32,7 +36,7 @@ def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], 
         if field.startswith(("layer_aggregation", "em_", "depth_"))
     }
     settings["layer_aggregation_side"] = config.side_of(True)
-    plain: Any = MarianMTModel(model.config)
+    plain: Any = type(model)(model.config)
     plain = plain.to(model.dtype)
     state = model.state_dict()
     plain.load_state_dict({key: value for key, value in state.items() if f".{attribute}." not in key})

@@ -15,6 +15,7 @@ from hf_capsule_mt.modeling.aggregation_base import weighted_layers
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.modeling.outputs import RoutingWeights
 
+DECIDED = 0.9  # an assignment above this is one to a single output capsule
 # Routings whose input capsules are source words, not layers or heads
 ROUTINGS_OF_WORDS = ("decoder.guidance", "encoder.aggregation")
 
@@ -60,6 +61,13 @@ def capsule_shares(weights: torch.Tensor) -> torch.Tensor:
     return shares / shares.sum(dim=-1, keepdim=True)
 
 
+def decided_share(weights: torch.Tensor) -> torch.Tensor:
+    """[..., N, M] -> [...]: the share of the inputs whose largest weight is above `DECIDED`, without masked inputs."""
+    is_real = weights.sum(dim=-1) > 0
+    decided = (weights.amax(dim=-1) > DECIDED) & is_real
+    return decided.double().sum(dim=-1) / is_real.sum(dim=-1).clamp(min=1)
+
+
 def effective_number(shares: torch.Tensor) -> float:
     """Return how many capsules are in use: exp of the entropy of their mean shares [M].
 
@@ -74,6 +82,7 @@ class IterationStatistics:
 
     entropy: float = 0.0
     diversity: float = 0.0
+    decided: float = 0.0  # share of the inputs of which one output capsule gets more than 0.9
     positions: int = 0
     shares: torch.Tensor | None = field(default=None, repr=False)  # [M], of the inputs for each output capsule
     average: torch.Tensor | None = field(default=None, repr=False)  # [N, M], unless the inputs are words
@@ -84,6 +93,7 @@ class IterationStatistics:
         share = len(weights) / max(self.positions, 1)
         self.entropy += share * (float(assignment_entropy(weights).mean()) - self.entropy)
         self.diversity += share * (float(assignment_diversity(weights).mean()) - self.diversity)
+        self.decided += share * (float(decided_share(weights).mean()) - self.decided)
         shares = capsule_shares(weights).mean(dim=0)
         self.shares = shares if self.shares is None else self.shares + share * (shares - self.shares)
         if not inputs_are_words:
@@ -95,11 +105,6 @@ class IterationStatistics:
         return 0 if self.shares is None else len(self.shares)
 
     @property
-    def mean_shares(self) -> list[float]:
-        """The mean share of the inputs that each output capsule gets."""
-        return [] if self.shares is None else self.shares.tolist()
-
-    @property
     def effective_capsules(self) -> float:
         return 0.0 if self.shares is None else effective_number(self.shares)
 
@@ -108,6 +113,7 @@ class IterationStatistics:
             "entropy": self.entropy,
             "diversity": self.diversity,
             "effective_capsules": self.effective_capsules,
+            "decided": self.decided,
             "positions": self.positions,
         }
 

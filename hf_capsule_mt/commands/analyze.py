@@ -12,6 +12,11 @@ learns which words belong together from up to 5,000 of the lines.
 If layers are not routed but summed with weights (`layer_aggregation` dynamic_combination, dense, depth_attention, mudd
 or grn), the command writes and draws the mean weight of each layer, and how much it varies. If these weights are a
 distribution (depth_attention), it also writes their entropy.
+
+With --joined, the command asks whether the model knows what a translation left out: it joins sentences from the whole
+of the files, leaves out the reference of one, and counts how often PAST and FUTURE and a head of attention name it.
+
+    capsule-mt analyze outputs/gdr --sources test.en --targets test.de --joined 2 3 --output outputs/analysis/gdr
 """
 
 import argparse
@@ -30,6 +35,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--targets", type=Path, required=True, help="their translations, by people or by the model")
     parser.add_argument("--sentences", type=positive, default=200, help="how many of the first sentences to analyse")
     parser.add_argument("--show", type=positive, default=1, help="the number of the sentence to draw, from 1")
+    parser.add_argument(
+        "--joined", type=positive, nargs="+", default=[], metavar="K", help="which of K joined sentences is lost?"
+    )
     parser.add_argument("--output", type=Path, required=True, help="prefix of the files to write")
     return parser.parse_args()
 
@@ -74,6 +82,23 @@ def draw_stacks(layer_weights: dict[str, Any], output: Path) -> list[Path]:
     return pictures
 
 
+def lost(model: Any, tokenizer: Any, text: tuple[list[str], list[str]], sentences: int, joined: int) -> list[Any]:
+    """Ask which of joined sentences is lost, over sentences from the whole text, and print the answers."""
+    from hf_capsule_mt.analysis.lost_sentences import lost_sentences
+
+    stride = max(1, len(text[0]) // sentences)
+    sources, targets = (lines[::stride][:sentences] for lines in text)
+    results = lost_sentences(model, tokenizer, sources, targets, joined)
+    for result in results:
+        guided = "" if result.past_future is None else f"by PAST and FUTURE {result.past_future}, "
+        layer, head = result.head
+        print(
+            f"sentence {result.lost} of {joined} lost, {result.cases} times: named {guided}by head {head} of layer "
+            f"{layer} {result.attention}, by chance {result.cases / joined:.0f}"
+        )
+    return results
+
+
 def main() -> None:
     arguments = parse_arguments()
     from hf_capsule_mt.analysis.layer_weights import layer_weight_statistics
@@ -115,6 +140,10 @@ def main() -> None:
     if "decoder.guidance" in statistics:
         shares = movement(model, tokenizer, batches, (all_sources[:ALIGNED], all_targets[:ALIGNED]))
         result["around_the_step"] = [entry._asdict() for entry in shares]
+    for joined in arguments.joined:
+        answers = lost(model, tokenizer, (all_sources, all_targets), arguments.sentences, joined)
+        named_answers = {f"{answer.lost} of {joined}": answer._asdict() for answer in answers}
+        result.setdefault("lost_sentences", {}).update(named_answers)
     print(f"Numbers: {write_result(named(arguments.output, '.json'), result)}")
     pictures = draw_stacks(layer_weights, arguments.output)
     for routing, entries in statistics.items():

@@ -2,17 +2,19 @@
 
 import difflib
 import functools
+import json
 import math
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
 from transformers import GenerationConfig, PreTrainedConfig
-from transformers.utils import logging
+from transformers.utils import cached_file, logging
 
 config_logger = logging.get_logger("hf_capsule_mt.configuration")
 
@@ -24,6 +26,20 @@ MAX_UNITS = 2**20  # of a layer or an embedding
 MAX_POSITIONS = 2**24
 MAX_VOCABULARY_SIZE = 2**27
 TOKEN_IDS = ("decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id", "forced_eos_token_id")
+
+# fields that a short config.json has, too: without them, the engine or a conversion would not know them
+ALWAYS_WRITTEN = frozenset(
+    {
+        *("decoder_start_token_id", "eos_token_id", "forced_eos_token_id", "pad_token_id"),
+        *("vocab_size", "decoder_vocab_size", "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim"),
+        *("encoder_attention_heads", "activation_function", "decoder_self", "layer_aggregation"),
+        *("share_encoder_decoder_embeddings", "tie_word_embeddings", "model_type", "transformers_version"),
+    }
+)
+# what `capsule-mt calibrate` has fitted, beside the config.json of an export
+CALIBRATION_FILE = "coverage_calibration.json"
+# keywords of `from_pretrained` that say where a file is
+OF_DOWNLOADS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 
 ConfigClass = TypeVar("ConfigClass", bound=type[PreTrainedConfig])
 
@@ -130,7 +146,7 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
                 f"{pretrained_model_name_or_path}: its config.json has the `model_type` {model_type!r}, so it cannot "
                 f"be loaded as {cls.model_type!r}; use {class_name} or AutoModelForSeq2SeqLM"
             )
-        return values, unused
+        return with_calibration(values, pretrained_model_name_or_path, kwargs), unused
 
     @staticmethod
     def current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,6 +157,9 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         kwargs = cls.current_names(kwargs)
         _refuse_misspelt(cls, kwargs)  # `from_pretrained(path, layer_agregation=...)`
+        if "name_or_path" in kwargs:  # by an Auto class, which does not call `get_config_dict` of this class
+            at_commit = {"revision": config_dict["_commit_hash"]} if config_dict.get("_commit_hash") else {}
+            config_dict = with_calibration(config_dict, kwargs["name_or_path"], kwargs | at_commit)
         result = super().from_dict(config_dict, **kwargs)
         config = result[0] if isinstance(result, tuple) else result
         config.validate()  # keywords that override the file were set one by one
@@ -164,6 +183,18 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
             targets.setdefault(self.model_type, list(self.lora_target_modules))
         values: dict[str, Any] = super().to_dict()
         return values
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        """Return what config.json says: with code beside it only what differs from the defaults, and `ALWAYS_WRITTEN`.
+
+        The calibration of coverage is then in a file of its own.
+        """
+        values: dict[str, Any] = super().to_diff_dict()
+        if "auto_map" not in values:
+            return values
+        defaults = type(self)().to_dict() | {"coverage_calibration": values.get("coverage_calibration")}
+        differing = {name for name, value in values.items() if name not in defaults or value != defaults[name]}
+        return {name: value for name, value in values.items() if name in differing | ALWAYS_WRITTEN}
 
     def _same_values(self, other: object) -> bool:
         """Compare all values, but not the path and the version of transformers that configurations come from."""
@@ -200,6 +231,26 @@ class TargetVocabulary:
         if self.share_encoder_decoder_embeddings or self.decoder_vocab_size is None:
             return self.vocab_size
         return self.decoder_vocab_size
+
+
+def with_calibration(values: dict[str, Any], name_or_path: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the calibration that an export has beside its config.json.
+
+    settings: keywords of `from_pretrained`, of which some say where files are.
+    """
+    if "auto_map" not in values or "coverage_calibration" in values:
+        return values
+    file = cached_file(
+        name_or_path,
+        CALIBRATION_FILE,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+        **{name: value for name, value in settings.items() if name in OF_DOWNLOADS},
+    )
+    if file is None:
+        return values
+    return values | {"coverage_calibration": json.loads(Path(file).read_text(encoding="utf-8"))}
 
 
 def _is_exported(config_class: type[PreTrainedConfig]) -> bool:

@@ -111,6 +111,9 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             The attentions to which `head_aggregation` applies, among `"encoder_self"`, `"decoder_self"` and `"cross"`.
         head_aggregation_layers (`list[int]`, *optional*):
             The layers in which these attentions aggregate their heads, 0 being the lowest; `None` is all of them.
+        head_aggregation_placement (`str`, defaults to `"replaces"`):
+            Whether routing `"replaces"` the attention's linear map, as the paper prints it, or `"adds"` to its result,
+            with a gain that starts at zero: training starts at the function of the model without it.
         head_aggregation_num_capsules (`int`, *optional*):
             Number of output capsules, a divisor of `d_model`; `None` is `d_model` itself.
         head_aggregation_num_iterations (`int`, defaults to 3):
@@ -204,6 +207,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     head_aggregation: HeadAggregationMethod = "concat"
     head_aggregation_sites: list[str] | tuple[str, ...] = field(default_factory=lambda: ["encoder_self"])
     head_aggregation_layers: list[int] | tuple[int, ...] | None = None
+    head_aggregation_placement: Literal["replaces", "adds"] = "replaces"
     head_aggregation_num_capsules: int | None = None
     head_aggregation_num_iterations: int = 3
     head_aggregation_vote_input: Literal["all", "own"] = "all"
@@ -254,6 +258,10 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     @property
     def aggregates_decoder_layers(self) -> bool:
         return self.layer_aggregation != "none" and self.layer_aggregation_side in ("both", "decoder")
+
+    @property
+    def aggregates_layers_or_heads(self) -> bool:
+        return self.layer_aggregation != "none" or self.head_aggregation != "concat"
 
     def aggregates_heads(self, site: str, layer: int) -> bool:
         """Whether the attention at this site of this layer aggregates its heads by routing."""

@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,38 @@ class SourceSettings:
     config: str | None = None
     split: str | None = None
     revision: str | None = None
+    streaming: bool | None = None
     text: list | tuple | None = field(default=None, metadata={"validator": [_check_pair]})
     tsv: Files | None = None
     columns: list | tuple | None = field(default=None, metadata={"validator": [_check_pair]})
+    csv: Files | None = None
     jsonl: Files | None = None
+    parquet: Files | None = None
     embedded: int | None = limited(1)
     first: int | None = limited(1)
 
+    def validate_streaming(self) -> None:
+        if self.streaming and self.first is None:
+            raise ValueError(
+                "`streaming` needs `first`, the number of pairs to take: training begins once all are read"
+            )
+
+    def validate_columns(self) -> None:
+        names = [column for column in self.columns or () if not isinstance(column, str)]
+        if names and (self.hub or self.parquet):
+            raise ValueError(f"`columns` must be two names, as columns have no numbers here, got {self.columns!r}")
+
 
 # the keys that name a kind, each with its settings; every kind also takes `first`
-KINDS = {"hub": ("config", "split", "revision"), "text": (), "tsv": ("columns",), "jsonl": (), "embedded": ()}
+KINDS = {
+    "hub": ("config", "split", "revision", "columns", "streaming"),
+    "text": (),
+    "tsv": ("columns",),
+    "csv": ("columns",),
+    "jsonl": (),
+    "parquet": ("columns",),
+    "embedded": (),
+}
 
 
 def check_sources(sources: Any, section: str) -> list[Source]:
@@ -83,13 +105,16 @@ def load_translation_data(
 
     | key | value | further settings |
     |---|---|---|
-    | `hub` | a data set or a folder, with the column `translation` or both languages | `config`, `split`, `revision` |
+    | `hub` | a data set or a folder, with the column `translation` or both languages | `config`, `split`, `revision`,
+      `columns`: two names; `streaming: true`: download no more than the `first` pairs |
     | `text` | `[source file, target file]`, a sentence per line | |
     | `tsv` | file | `columns`: two numbers from 0 (default `[0, 1]`), or two names in line 1 |
+    | `csv` | file with commas and quotes | `columns`: as of `tsv` (default: the languages, in line 1) |
     | `jsonl` | file, each line with `translation`, or with the two languages | |
+    | `parquet` | file with the column `translation` or both languages | `columns`: two names |
     | `embedded` | number of sentence pairs of the embedded corpus, English and German | |
 
-    Files may end in .gz; `tsv` and `jsonl` take patterns (`part-*.jsonl`). A line that is not a pair raises
+    Files but Parquet may end in .gz; all but `text` take patterns (`part-*.jsonl`). A line that is not a pair raises
     an error that names the file and the line.
 
     Parts of the embedded corpus are disjoint, because validation comes first, then test, then train. Name the same
@@ -141,14 +166,18 @@ def _embedded(source: Source, name: str, sizes: dict[str, int], languages: Pair)
 
 
 def _load_hub(source: Source, name: str, languages: Pair, num_proc: int | None, allow_empty: bool) -> Dataset:
-    dataset = load_dataset(
+    streaming = source.get("streaming", False)
+    dataset: Any = load_dataset(
         source["hub"],
         source.get("config"),
         split=source.get("split", name),
         revision=source.get("revision"),
-        num_proc=num_proc,
+        streaming=streaming,
+        num_proc=None if streaming else num_proc,
     )
-    return _to_pairs(dataset, f"data set {source['hub']}", languages, allow_empty)
+    if streaming:
+        dataset = Dataset.from_list(list(dataset.take(source["first"])))
+    return _to_pairs(dataset, f"data set {source['hub']}", languages, allow_empty, source.get("columns"))
 
 
 def _load_files(source: Source, name: str, languages: Pair, num_proc: int | None, allow_empty: bool) -> Any:
@@ -207,12 +236,25 @@ def _generate(
             yield {"translation": {languages[0]: source, languages[1]: target}}
 
 
-def _to_pairs(dataset: Dataset, origin: str, languages: Pair, allow_empty: bool = False) -> Dataset:
-    """Return a data set with the column `translation` alone, checking every row."""
+def _to_pairs(
+    dataset: Dataset, origin: str, languages: Pair, allow_empty: bool = False, named: Sequence[str] | None = None
+) -> Dataset:
+    """Return a data set with the column `translation` alone, checking every row.
+
+    Args:
+        named: the columns of both languages, if they have other names.
+    """
     columns = dataset.column_names
+    if named is not None:
+        if missing := [name for name in named if name not in columns]:
+            raise ValueError(f"{origin}: no column `{missing[0]}`, it has {columns}")
+        dataset = dataset.select_columns(list(named)).rename_columns(dict(zip(named, languages, strict=True)))
+        columns = list(languages)
     missing = [language for language in languages if language not in columns]
     if "translation" not in columns and missing:
-        raise ValueError(f"{origin}: no column `translation` and no column `{missing[0]}`, it has {columns}")
+        raise ValueError(
+            f"{origin}: no column `translation` and no column `{missing[0]}`, it has {columns}; `columns` names others"
+        )
 
     def rows(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[dict[str, str]]]:
         translations = batch.get("translation") or [

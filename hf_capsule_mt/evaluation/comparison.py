@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
+from hf_capsule_mt.evaluation.repeats import Repeats, count_repeats
 from hf_capsule_mt.evaluation.significance import SMALLER_IS_BETTER, Comparison, compare_systems
 
 HEADER = ("system", "metric", "score", "95 %", "difference", "p (bootstrap)", "p (randomisation)", "p (sign)", "w/t/l")
@@ -27,6 +28,7 @@ class Report:
     comparisons: dict[str, dict[str, Comparison]]
     differences: dict[str, list[SentenceDifference]]  # by system, the most different first
     sentences: int
+    repeats: dict[str, Repeats]  # by system: its most frequent translation
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -59,7 +61,8 @@ def build_report(
     for name, lines in compared:
         different = [difference(name, n) for n in range(len(lines)) if lines[n] != baseline_lines[n]]
         differences[name] = sorted(different, key=lambda item: (-abs(item.gain), item.number))[:most_different]
-    return Report(baseline, comparisons, differences, len(baseline_lines))
+    repeats = {name: count_repeats(lines, references[0]) for name, lines in systems.items()}
+    return Report(baseline, comparisons, differences, len(baseline_lines), repeats)
 
 
 def table_rows(report: Report) -> list[tuple[str, ...]]:
@@ -80,6 +83,16 @@ def table_rows(report: Report) -> list[tuple[str, ...]]:
     return rows
 
 
+def collapses(report: Report) -> list[str]:
+    """Return a warning for each system that writes one sentence for most sources."""
+    collapsed = {name: repeats for name, repeats in report.repeats.items() if repeats.has_collapsed}
+    lines = [f"{name} has collapsed: {repeats}: {repeats.translation}" for name, repeats in collapsed.items()]
+    if len(collapsed) > 1:
+        who = "Both systems" if len(collapsed) == len(report.repeats) == 2 else f"{len(collapsed)} systems"
+        lines.append(f"{who} have collapsed: a difference between them tells nothing about their methods.")
+    return lines
+
+
 def notes(report: Report) -> list[str]:
     """Return the table's legend and the signatures."""
     row = next(iter(report.comparisons.values()))
@@ -98,7 +111,7 @@ def as_text(report: Report) -> str:
     rows = [HEADER, *table_rows(report)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines += ["", *notes(report)]
+    lines += ["", *collapses(report), *notes(report)]
     for name, differences in report.differences.items():
         if differences:
             lines += ["", f"Sentences that differ most: {name} and {report.baseline}"]

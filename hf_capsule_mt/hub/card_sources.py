@@ -66,6 +66,8 @@ CORPORA = {
     "iwslt": Corpus("TED talks of the IWSLT evaluation", "CC BY-NC-ND, non-commercial", False),
 }
 UNKNOWN_LICENCE = "licence not recorded"
+# keys of a recipe's source that name a data set or files
+FILE_KINDS = ("hub", "text", "tsv", "csv", "jsonl", "parquet")
 
 
 def corpora_of(recipe: Mapping[str, Any]) -> tuple[list[Corpus], bool]:
@@ -105,7 +107,7 @@ def _corpora(source: Mapping[str, Any], folder: str) -> list[Corpus]:
     hub_name = source.get("hub")
     if "embedded" in source:
         return [CORPORA["embedded"]]
-    files = next(value for key, value in source.items() if key in ("hub", "text", "tsv", "jsonl"))
+    files = next(value for key, value in source.items() if key in FILE_KINDS)
     corpora: list[Corpus] = []
     unknown: list[str] = []
     for file in _flat(files):

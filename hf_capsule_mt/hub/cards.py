@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, cast
 
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from capsule_mt.text.languages import LANGUAGES
 from hf_capsule_mt.hub.card_sources import CORPORA, PAPERS, Corpus, corpora_of, license_of_base, papers_of
@@ -96,6 +96,8 @@ def model_card(
         datasets=sorted({corpus.hub_name for corpus in corpora if corpus.hub_name}) or None,
         base_model=_base_model(recipe),
         metrics=["bleu"] if training or evaluations else None,
+        model_name=name,
+        eval_results=_model_index(languages, corpora, training, evaluations) or None,
     )
     template = next(path for path in TEMPLATES if path.is_file())
     text = Template(template.read_text(encoding="utf-8")).substitute(
@@ -291,6 +293,38 @@ def _scores(training: Mapping[str, Any] | None, evaluations: Sequence[Mapping[st
     notes = [f"{metric}: {_code(signature)}." for metric, signature in signatures]
     notes[:0] = ["± is the 95 % interval, by bootstrap over sentences."] * intervals
     return "\n".join([table, "", *notes])
+
+
+def _model_index(
+    languages: Sequence[str | None],
+    corpora: Sequence[Corpus],
+    training: Mapping[str, Any] | None,
+    evaluations: Sequence[Mapping[str, Any]],
+) -> list[EvalResult]:
+    """Return the scores for the card's metadata, from which the hub makes its tables: one for each set and metric."""
+    corpus = " and ".join(corpus.title for corpus in corpora) or "data that were not recorded"
+    scores = [
+        (f"{corpus}, {name.removesuffix('_bleu')}", "bleu", value, (training or {})["signature"])
+        for name, value in (training or {"scores": {}})["scores"].items()
+        if name.endswith("_bleu")
+    ]
+    scores += [
+        (_one_line(result["system"]), metric, score["score"], score["signature"])
+        for result in evaluations
+        for metric, score in result["scores"].items()
+    ]
+    return [
+        EvalResult(
+            task_type="translation",
+            task_name=" ".join(["Translation", *filter(None, ["-".join(filter(None, languages))])]),
+            dataset_name=dataset,
+            dataset_type=re.sub("[^a-z0-9]+", "-", dataset.lower()).strip("-"),
+            metric_type=metric,
+            metric_name=f"{METRIC_NAMES.get(metric, metric.upper())} ({signature})",
+            metric_value=round(value, 2),
+        )
+        for dataset, metric, value, signature in scores
+    ]
 
 
 def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:

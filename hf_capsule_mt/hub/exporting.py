@@ -6,17 +6,21 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
+from capsule_mt.models.shipped import CALIBRATION_FILE
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
 from hf_capsule_mt.hub.load_test import PROGRAM, Probe, probe
 from hf_capsule_mt.hub.seams import unused_definitions
+from hf_capsule_mt.hub.slimming import slim, without_unused_fields
 from hf_capsule_mt.loading import limit_tokenizer, load_checkpoint, share_weights
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
@@ -65,22 +69,60 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
             f"`export` takes a translation model of {PACKAGE}, got a {type(model).__module__}.{type(model).__name__}"
         )
     path = Path(folder)
-    model.save_pretrained(path)
+    with code_entries(model.config):
+        model.save_pretrained(path)
+    write_code(model, path)
     share_weights(path)
     limit_tokenizer(copy.deepcopy(tokenizer), model.config).save_pretrained(path)
-    (path / f"{CODE_MODULE}.py").write_text(code_of(model), encoding="utf-8")
-    _update_json(path / "config.json", _config_entries(config_class))
+    _update_json(path / "config.json", {"dtype": "float32"})
     is_own = (type(tokenizer).__module__, type(tokenizer).__name__) == (TOKENIZER_MODULE, TOKENIZER_CLASS)
     _update_json(path / "tokenizer_config.json", {"auto_map": TOKENIZER_AUTO_MAP if is_own else None})
     return path
 
 
-def code_of(model: TranslationModel) -> str:
-    """Return the file with the code of a model and its pipeline, without the seams that its configuration leaves out.
+def write_code(model: PreTrainedModel, folder: str | os.PathLike[str]) -> None:
+    """Write what a checkpoint needs beside the files of `save_pretrained`: its code, and its calibration if any."""
+    Path(folder, f"{CODE_MODULE}.py").write_text(code_of(model), encoding="utf-8")
+    if model.config.coverage_calibration is not None:
+        _write_json(Path(folder, CALIBRATION_FILE), model.config.coverage_calibration)
 
-    Loaded from it, the model takes no other layers, heads, guidance or losses: an error names what is not there.
+
+@contextmanager
+def code_entries(config: PreTrainedConfig) -> Iterator[None]:
+    """Let a configuration be saved with the entries that lead transformers to the code beside it.
+
+    It is then short: see `CapsulePreTrainedConfig.to_diff_dict`.
     """
-    return bundle([type(model).__module__, PIPELINE_MODULE], HEADER, unused_definitions(model.config))
+    before = dict(vars(config))
+    begin_code_entries(config)
+    try:
+        yield
+    finally:
+        for name in vars(config).keys() - before.keys():
+            delattr(config, name)
+
+
+def begin_code_entries(config: PreTrainedConfig) -> None:
+    """Let a configuration be saved with those entries from now on."""
+    vars(config).update(_code_entries(type(config)))
+
+
+def add_code(model: PreTrainedModel, folder: str | os.PathLike[str]) -> None:
+    """Add to a folder that `save_pretrained` has written what lets it load without the package."""
+    with code_entries(model.config):
+        model.config.save_pretrained(folder)
+    write_code(model, folder)
+
+
+def code_of(model: PreTrainedModel) -> str:
+    """Return the file with the code of a model and its pipeline: what its configuration uses.
+
+    Loaded from it, the model takes no other layers, heads, guidance or losses: an error names what is fixed.
+    """
+    config = model.config
+    roots = [type(model).__module__, PIPELINE_MODULE]
+    code = bundle(roots, HEADER, unused_definitions(config), lambda source: slim(source, config))
+    return without_unused_fields(code, config)
 
 
 def check_export(folder: str | os.PathLike[str]) -> None:
@@ -110,8 +152,8 @@ def check_export(folder: str | os.PathLike[str]) -> None:
         raise LoadTestError(f"{fails}: it translates into {loaded.token_ids}, not {expected.token_ids}")
 
 
-def _config_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
-    """Return the entries of config.json that lead transformers to the bundled code and to weights that train."""
+def _code_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+    """Return the entries of config.json that lead transformers to the bundled code."""
     implementation = f"{CODE_MODULE}.{PIPELINE_CLASS}"
     classes: dict[str, Any] = {
         "AutoConfig": config_class,
@@ -121,7 +163,6 @@ def _config_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     return {
         "auto_map": {auto: f"{CODE_MODULE}.{model_class.__name__}" for auto, model_class in classes.items()},
         "custom_pipelines": {"translation": {"impl": implementation, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}},
-        "dtype": "float32",
     }
 
 
@@ -129,4 +170,8 @@ def _update_json(file: Path, changes: dict[str, Any]) -> None:
     """Set entries of a JSON file; `None` drops an entry."""
     content = json.loads(file.read_text(encoding="utf-8")) | changes
     content = {name: value for name, value in content.items() if value is not None or name not in changes}
+    _write_json(file, content)
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
     file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

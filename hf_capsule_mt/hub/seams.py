@@ -1,4 +1,4 @@
-"""Which definitions of the models each setting needs: an export has those of its configuration alone.
+"""What the code of an export leaves out: what its configuration does not use, and what only the package does.
 
 Whoever adds a method to a seam adds a line. A definition that no line names is in every export that reaches it.
 """
@@ -8,13 +8,25 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 _LAYERS = ("LayerAggregation",)
-_MAPS = (*_LAYERS, "ScaledLinear")
+_MAPS = (*_LAYERS, "ScaledLinear", "initialize_part")
 _ROUTES = (*_MAPS, "RoutedCombination", "Router")
-_SUMS = (*_LAYERS, "DepthAggregation")
-_GUIDANCE = ("PastFutureGuidance", "guided_cache")
+_SUMS = (*_LAYERS, "DepthAggregation", "initialize_part")
+_HEADS = ("HeadAggregation", "Router", "initialize_part")
+_GUIDANCE = ("PastFutureGuidance", "guided_cache", "PastFutureModel", "GuidedConfig")
+_TWO_VOCABULARIES = tuple(
+    f"{owner}.{method}"
+    for owner in ("EncoderDecoderModel", "TranslationModel", "CapsuleMarianMTModel")
+    for method in (
+        *("get_decoder_input_embeddings", "set_decoder_input_embeddings", "resize_decoder_token_embeddings"),
+        "_check_separate_vocabularies",
+    )
+)
+_RECURRENT = ("Stack.source_mask", "Stack.target_mask", "Stack.checked_mask")
 
 # a field or a property of a configuration, its values, and what each of them needs
 SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
+    "model_type": {"capsnmt": _RECURRENT, "capsule_rnmt": _RECURRENT},
+    "share_encoder_decoder_embeddings": {False: _TWO_VOCABULARIES},
     "layer_aggregation": {
         "linear": (*_MAPS, "LinearCombination"),
         "dynamic_combination": (*_MAPS, "DynamicCombination"),
@@ -29,9 +41,10 @@ SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
     "layer_aggregation_capsule_input": {"own": ("PerCapsuleLinear",)},
     "layer_aggregation_vote_input": {"own": ("PerCapsuleLinear",)},
     "head_aggregation": {
-        "simple_routing": ("HeadAggregation", "Router", "dynamic_routing"),
-        "em_routing": ("HeadAggregation", "Router", "em_routing"),
+        "simple_routing": (*_HEADS, "dynamic_routing"),
+        "em_routing": (*_HEADS, "em_routing"),
     },
+    "head_aggregation_placement": {"adds": ("AddedHeadAggregation", "ZeroGainLayerNorm")},
     "head_aggregation_vote_input": {"own": ("PerCapsuleLinear",)},
     "guided_routing": {
         "guided": (*_GUIDANCE, "GuidedRoutingGuidance"),
@@ -44,9 +57,34 @@ SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
     "source_attention": {True: ("SourceAttention",)},
 }
 
+# Fields and properties beside those of `SEAMS` whose value the code of an export takes for granted. A configuration
+# with another one is refused.
+FIXED = (
+    *("depth_connections", "layer_aggregation_start", "em_input_activation", "separable_scoring", "position_aware"),
+    *("aggregates_layers_or_heads", "aggregates_encoder_layers", "aggregates_decoder_layers"),
+)
+
+# What is for whom has the package: models of other checkpoints, names of earlier versions, errors of a configuration,
+# which has been checked when it was exported, and errors in the place of those that transformers raises.
+PACKAGE_ONLY = frozenset(
+    {
+        *("CapsuleMarianMTModel.from_marian", "CapsuleMarianConfig.layer_aggregation_residual"),
+        *("CapsulePreTrainedConfig.from_dict", "CapsulePreTrainedConfig.get_config_dict"),
+        *("CapsulePreTrainedConfig.register_for_auto_class", "CapsulePreTrainedConfig.to_dict"),
+        *("CapsulePreTrainedConfig._same_values", "CapsulePreTrainedConfig.loadable_types"),
+        *("CapsulePreTrainedConfig.current_names", "CapsuleMarianConfig.current_names"),
+        *("CapsulePreTrainedConfig.lora_target_modules", "CapsulePreTrainedConfig.coverage_calibration"),
+        *("CapsulePreTrainedModel.__init__", "CapsulePreTrainedModel._has_config"),
+        *("CapsulePreTrainedModel.from_pretrained", "CapsulePreTrainedModel._upload_modified_files"),
+        *("CapsulePreTrainedModel.get_position_embeddings", "CapsulePreTrainedModel.resize_position_embeddings"),
+        *("CapsulePreTrainedModel._why_no_positions", "TranslationModel._get_logits_processor"),
+        "TranslationModel._prepare_cache_for_generation",
+    }
+)
+
 
 def unused_definitions(config: PreTrainedConfig) -> frozenset[str]:
-    """Return the definitions of `SEAMS` that a model of this configuration does not need."""
+    """Return the definitions and methods of `SEAMS` that a model of this configuration does not need."""
     named: set[str] = set()
     needed: set[str] = set()
     for setting, values in SEAMS.items():
@@ -54,3 +92,17 @@ def unused_definitions(config: PreTrainedConfig) -> frozenset[str]:
             named.update(*values.values())
             needed.update(values.get(getattr(config, setting), ()))
     return frozenset(named - needed)
+
+
+def facts(config: PreTrainedConfig) -> dict[str, Any]:
+    """Return the values that the code of an export takes for granted, by name."""
+    return {name: getattr(config, name) for name in (*SEAMS, *FIXED) if hasattr(config, name)}
+
+
+def substitutes(config: PreTrainedConfig) -> dict[str, str]:
+    """Return the names that simpler ones replace in the code of an export."""
+    has_guidance = getattr(config, "guided_routing", "none") != "none"
+    unguided = (
+        {} if has_guidance else {"PastFutureModel": "TranslationModel", "GuidedConfig": "CapsulePreTrainedConfig"}
+    )
+    return {"capsule_config": "strict", **unguided}

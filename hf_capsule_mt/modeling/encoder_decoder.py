@@ -5,6 +5,7 @@ Legend: B batch, S source positions, T target positions, d model width. In every
 
 import os
 import re
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -94,6 +95,14 @@ class CapsulePreTrainedModel(PreTrainedModel):
         except Exception:  # each library raises its own
             return False
         return True
+
+    def _upload_modified_files(self, working_dir: Any, *args: Any, **kwargs: Any) -> Any:
+        """Push with the code that the model needs where the package is not installed.
+
+        Private, as `push_to_hub` and `save_pretrained(push_to_hub=True)` meet here alone, once all files are written.
+        """
+        import_module(f"{__name__.partition('.')[0]}.hub.exporting").add_code(self, working_dir)
+        return super()._upload_modified_files(working_dir, *args, **kwargs)
 
     def get_position_embeddings(self) -> Any:
         raise NotImplementedError(self._why_no_positions("get_position_embeddings"))

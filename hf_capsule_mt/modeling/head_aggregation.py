@@ -1,4 +1,4 @@
-"""Multi-head aggregation by routing (Li et al. 2019), which replaces an attention's output projection.
+"""Multi-head aggregation by routing (Li et al. 2019), which replaces an attention's output projection or adds to it.
 
 Legend: B batch, T positions, H heads, d model width, N output capsules. It works on each position alone.
 """
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.aggregation_base import ZeroGainLayerNorm
 from hf_capsule_mt.modeling.capsule_maps import capsule_map
 from hf_capsule_mt.modeling.initial_std import set_initial_std
 from hf_capsule_mt.modeling.outputs import IterationWeights
@@ -52,10 +53,29 @@ class HeadAggregation(Router):
         return routed.capsules.flatten(-2), routed.weights
 
 
+class AddedHeadAggregation(nn.Linear):
+    """O = W^O heads + LayerNorm(routed heads), with the parameters of the linear map under their old names."""
+
+    def __init__(self, config: CapsuleMarianConfig, num_heads: int) -> None:
+        super().__init__(config.d_model, config.d_model)
+        self.routing = HeadAggregation(config, num_heads)
+        # Deviation: the paper routes in place of W^O. Here a normalised O with a gain that starts at zero is added to
+        # what W^O gives, as where layers are aggregated: training starts exactly at the model without routing.
+        self.layer_norm = ZeroGainLayerNorm(config.d_model, eps=config.layer_norm_eps)
+
+    def forward(  # type: ignore[override]
+        self, heads: torch.Tensor, output_routing_weights: bool = False
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        """Concatenated heads [B, T, d] -> O [B, T, d] and the routing weights [B, T, H, N]."""
+        routed, weights = self.routing(heads, output_routing_weights)
+        return super().forward(heads) + self.layer_norm(routed), weights
+
+
 def build_output_projection(config: CapsuleMarianConfig, num_heads: int, site: str, layer: int) -> nn.Module:
-    """Return the output projection of an attention: a linear map W^O, or routing."""
+    """Return the output projection of an attention: a linear map W^O, routing, or both."""
     if config.aggregates_heads(site, layer):
-        return HeadAggregation(config, num_heads)
+        adds = config.head_aggregation_placement == "adds"
+        return (AddedHeadAggregation if adds else HeadAggregation)(config, num_heads)
     return nn.Linear(config.d_model, config.d_model)
 
 
@@ -63,6 +83,6 @@ def project_heads(
     projection: nn.Module, heads: torch.Tensor, output_routing_weights: bool
 ) -> tuple[torch.Tensor, IterationWeights | None]:
     """Apply a linear map or routing to concatenated heads; only routing returns weights."""
-    if isinstance(projection, HeadAggregation):
+    if isinstance(projection, (HeadAggregation, AddedHeadAggregation)):
         return projection(heads, output_routing_weights)
     return projection(heads), None

@@ -75,7 +75,7 @@ class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
             init.copy_(module.weight, module.create_weight())
         elif isinstance(module, CapsuleMarianMTModel):
             init.zeros_(module.final_logits_bias)
-        else:
+        elif self.config.aggregates_layers_or_heads:
             initialize_part(module, self.config.init_std)
 
     def get_position_embeddings(self) -> Any:
@@ -368,10 +368,10 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, PastFutureModel, Genera
         """Add capsules to a Marian (OPUS-MT) model: keep all its weights, initialise what the settings switch on.
 
         New weights are random and listed in a log message. The model starts as the old one with `guided_routing`,
-        whose last layer starts at zero; with `layer_aggregation_placement="adds"`; and with `layer_aggregation`
-        "dense" or "mudd", which start at the top layer. Train it before it translates with any other layer
-        aggregation that replaces that layer, with an SSRU, and with head aggregation, which replaces the old output
-        projection.
+        whose last layer starts at zero; with `layer_aggregation_placement="adds"` and
+        `head_aggregation_placement="adds"`; and with `layer_aggregation` "dense" or "mudd", which start at the top
+        layer. Train it before it translates with any other layer aggregation that replaces that layer, with an SSRU,
+        and with head aggregation that replaces the old output projection.
 
         Args:
             model_or_path: a `MarianMTModel`, a name on the hub, or a folder. A `CapsuleMarianMTModel` works too, to

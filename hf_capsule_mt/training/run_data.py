@@ -30,7 +30,7 @@ from hf_capsule_mt.training.sections import DATA_PARTS
 Source = Mapping[str, Any]
 Corpus = Mapping[str, Dataset]
 Files = str | list["Files"]
-FILES = {"text", "tsv", "jsonl"}
+FILES = {"text", "tsv", "csv", "jsonl", "parquet"}
 
 
 def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:

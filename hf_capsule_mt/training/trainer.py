@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import (
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     Seq2SeqTrainer,
     TrainerCallback,
     TrainerControl,
@@ -22,7 +23,9 @@ from transformers import (
 )
 from transformers.trainer_utils import TrainOutput
 
+from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.data.encoding import DropoutDataset
+from hf_capsule_mt.hub.trainer_pushes import PushedCode
 from hf_capsule_mt.loading import share_weights
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
@@ -38,16 +41,17 @@ from hf_capsule_mt.training.checkpoints import (
     remove_checkpoint,
     set_damaged_aside,
 )
+from hf_capsule_mt.training.curve import CURVE_FILE, training_curve
 from hf_capsule_mt.training.encoder_variance import EncoderVariance
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
 from hf_capsule_mt.training.metering import LOSS_PARTS, StepMeter, refuse_divergence
-from hf_capsule_mt.training.repeats import warn_of_repeats
 from hf_capsule_mt.training.sharding import (
     gather_weights,
     is_sharded,
     refuse_recomputed_dropout,
     shard_what_can_be,
 )
+from hf_capsule_mt.training.shown_translations import quoted, repeats_of, shown_translations, token_rows
 from hf_capsule_mt.training.signals import first_signal
 
 # Six methods of the Trainer are overridden, where it has no hook:
@@ -67,6 +71,9 @@ class TranslationTrainer(Seq2SeqTrainer):
     checkpoint of `output_dir`, if there is one. On a CPU, a killed and resumed run ends bit for bit like an
     uninterrupted one. SIGTERM and SIGINT save a checkpoint after the step, end the training and set `stopped`; this
     checkpoint takes part in no average and goes when the next one is saved.
+
+    With `predict_with_generate` and `compute_metrics`, each evaluation prints three translations. `training_curve.svg`
+    in `output_dir` shows the losses so far.
     """
 
     args: TranslationTrainingArguments
@@ -102,6 +109,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.callback_handler.callbacks.insert(0, self.meter)
         self.add_callback(self._nll)
         self.add_callback(_RunCallback(self))
+        self.add_callback(PushedCode())
 
     @contextlib.contextmanager
     def _whole_model(self) -> Iterator[PreTrainedModel]:
@@ -189,12 +197,27 @@ class TranslationTrainer(Seq2SeqTrainer):
         metrics.update(self._nll.take(prefix))
         metrics.update(self._encoder_variance.take(prefix, self.args.device, self.is_world_process_zero()))
         if self.args.predict_with_generate and output.predictions is not None and output.label_ids is not None:
-            pad_token_id = getattr(self.processing_class, "pad_token_id", None)
-            if pad_token_id is None:
-                pad_token_id = getattr(unwrapped(cast(nn.Module, self.model)).config, "pad_token_id", None)
-            if self.is_world_process_zero():
-                warn_of_repeats(prefix, output.predictions, output.label_ids, pad_token_id)
+            dataset = getattr(args[0] if args else kwargs["dataloader"], "dataset", None)
+            metrics.update(self._look_at_translations(prefix, output.predictions, output.label_ids, dataset))
         return output
+
+    def _look_at_translations(self, prefix: str, predictions: Any, labels: Any, dataset: Any) -> dict[str, float]:
+        """Print three translations of an evaluation; return the share of its most frequent one."""
+        tokenizer = cast(Any, self.processing_class)
+        pad_token_id = getattr(tokenizer, "pad_token_id", None)
+        if pad_token_id is None:
+            pad_token_id = getattr(unwrapped(cast(nn.Module, self.model)).config, "pad_token_id", None)
+        translations, references = token_rows(predictions, pad_token_id), token_rows(labels, pad_token_id)
+        if not self.is_world_process_zero():
+            return {}
+        repeats = repeats_of(prefix, translations, references)
+        if repeats is None:
+            return {}
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            sentence = f": {quoted(tokenizer, repeats.translation)}" if repeats.count > 1 else ""
+            print(f"{prefix} at step {self.state.global_step}: {repeats}{sentence}")
+            print("\n".join(shown_translations(tokenizer, dataset, translations, references)))
+        return {f"{prefix}_same_sentence_share": repeats.count / repeats.total}
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
         """Predict a batch, and keep the generation config as it is.
@@ -270,6 +293,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         stopping = torch.tensor(float(self.stop_signal is not None), device=self.args.device)
         return bool(self.accelerator.reduce(stopping, "sum").item())
 
+    def draw_curve(self) -> None:
+        """Write the picture of what was logged so far to the output folder."""
+        curve = training_curve(self.state.log_history) if self.is_world_process_zero() else None
+        if curve is not None:
+            self.output_dir.mkdir(parents=True, exist_ok=True)
+            write_output(self.output_dir / CURVE_FILE, curve)
+
     def save_for_signal(self) -> None:
         """Save a checkpoint of the last step unless there is one."""
         if self._saved_step != self.state.global_step:
@@ -328,7 +358,7 @@ def _same_random_numbers() -> Iterator[None]:
 
 
 class _RunCallback(TrainerCallback):
-    """Handle epochs, signals and early stopping from the state that a checkpoint keeps."""
+    """Handle epochs, signals, early stopping and the curve from the state that a checkpoint keeps."""
 
     def __init__(self, trainer: TranslationTrainer) -> None:
         self.trainer = trainer
@@ -369,6 +399,14 @@ class _RunCallback(TrainerCallback):
         """Save for a signal what the run does not save anyway."""
         if not control.should_save and self.trainer._saved_step != state.global_step:
             self.trainer._saves_for_signal = control.should_save = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+        self.trainer.draw_curve()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        self.trainer.draw_curve()
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object

@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from tests.adapters.families import CONFIGS, WIDTH, batch, build
+from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
 
@@ -203,6 +204,30 @@ def test_one_that_replaces_may_start_at_the_top_layer(method, update_scale):
     merged = model.merge_and_unload()
     assert merged.config.layer_aggregation_update_scale == update_scale
     torch.testing.assert_close(logits(merged, inputs), expected)
+
+
+def test_a_student_is_merged_into_one_with_a_layer_aggregation():
+    """Its SSRU and positions stay Marian's, and the engine's float32 has the same tokens."""
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer()
+    student = tiny_model(tokenizer, decoder_self="ssru", marian_positions=True, dropout=0.0).eval()
+    inputs = dict(tokenizer(["The old man buys a red hat.", "No."], padding=True, return_tensors="pt"))
+    inputs["labels"] = inputs["input_ids"]
+    model = moved(aggregate(student, method="em", side="encoder", dropout=0.0).eval())
+    expected, translated = logits(model, inputs), words(model, inputs, num_beams=3)
+    merged = model.merge_and_unload()
+    assert merged.config.decoder_self == "ssru"
+    assert merged.config.layer_aggregation == "em_routing"
+    torch.testing.assert_close(logits(merged, inputs), expected)
+    assert torch.equal(words(merged, inputs, num_beams=3), translated)
+    fast = to_fast(merged).generate(**{key: inputs[key] for key in ("input_ids", "attention_mask")}, max_new_tokens=8)
+    assert torch.equal(fast, words(merged, inputs, num_beams=1))
+
+
+def test_a_second_layer_aggregation_is_not_merged():
+    model = aggregate(tiny_model(tiny_tokenizer(), layer_aggregation="linear"), method="em", side="encoder")
+    with pytest.raises(ValueError, match=r"got default on a CapsuleMarianMTModel with `layer_aggregation` 'linear'"):
+        model.merge_and_unload()
 
 
 def test_another_family_is_not_merged():

@@ -16,6 +16,7 @@ from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
     assignment_entropy,
     capsule_shares,
+    decided_share,
     effective_number,
     encoded_batches,
     routing_statistics,
@@ -122,6 +123,12 @@ def test_a_model_without_routing_is_refused(method, reason):
     model = tiny_model(tokenizer, layer_aggregation=method)
     with pytest.raises(ValueError, match=f"CapsuleMarianMTModel .* no routing, and no weights of layers, .*{reason}"):
         routings_of(model, batch)
+
+
+def test_the_share_of_decided_inputs():
+    weights = torch.tensor([[0.95, 0.05], [0.9, 0.1], [0.5, 0.5], [0.0, 0.0]])  # the last input is masked
+    assert float(decided_share(weights)) == pytest.approx(1 / 3)  # 0.9 is not above 0.9
+    assert decided_share(torch.rand(2, 3, 4, 5)).shape == (2, 3)
 
 
 def scores(*rankings, vocabulary=40):

@@ -125,6 +125,15 @@ def test_a_head_is_chosen(run, tmp_path, monkeypatch):
     assert automatic == by_attention
 
 
+def test_a_text_that_shows_no_head_leaves_a_calibration_as_it_was(run, tmp_path):
+    config = tmp_path / "model" / "config.json"
+    calibrated = {**json.loads(config.read_text()), "coverage_calibration": {"attention": {"head": [1, 2]}}}
+    config.write_text(json.dumps(calibrated))
+    with pytest.raises(ValueError, match=r"0\.85; the calibration with layer 1, head 2, stays as it was: .*text"):
+        run("model a b --sentences 20")
+    assert json.loads(config.read_text()) == calibrated
+
+
 def test_words_often_marked_in_whole_references_are_optional(run, tmp_path, monkeypatch):
     cover_as_if(
         monkeypatch,

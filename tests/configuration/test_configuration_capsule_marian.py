@@ -116,6 +116,7 @@ def test_marian_can_be_loaded(tmp_path):
             '`layer_aggregation_start` "top" needs `layer_aggregation_capsule_input` "all"',
         ),
         ({"layer_aggregation_placement": "beside"}, r"'layer_aggregation_placement' expected one of .*adds"),
+        ({"head_aggregation_placement": "beside"}, r"'head_aggregation_placement' expected one of .*adds"),
         ({"layer_aggregation": "em"}, r"'layer_aggregation' expected one of .*'em_routing'.* got em"),
         ({"layer_aggregation_num_capsules": 7}, r"`layer_aggregation_num_capsules` \(7\) .* `d_model` \(1024\)"),
         ({"d_model": 100}, r"`encoder_attention_heads` \(16\) must divide `d_model` \(100\)"),

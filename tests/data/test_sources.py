@@ -45,6 +45,76 @@ def test_tsv_knows_no_quotes_and_no_missing_values(tmp_path):
     assert load({"tsv": named, "columns": ["de", "en"]}) == [("eins", "one")]
 
 
+def test_csv_has_quotes_and_names_in_line_1(tmp_path):
+    file = write(tmp_path, "a.csv", 'id,en,de\n1,"one, ""two""","eins\nzwei"\n2,NA,null\n')
+    expected = [("eins\nzwei", 'one, "two"'), ("null", "NA")]
+    assert load({"csv": file}) == expected
+    assert load({"csv": write(tmp_path, "b.csv.gz", "x,y\nzwei,two\n"), "columns": ["x", "y"]}) == [("zwei", "two")]
+    assert load({"csv": write(tmp_path, "c.csv", "drei,three\n"), "columns": [0, 1]}) == [("drei", "three")]
+
+
+def test_parquet(tmp_path):
+    pairs = {"german": ["eins", "zwei"], "english": ["one", "two"]}
+    Dataset.from_dict(pairs).to_parquet(tmp_path / "a-1.parquet")
+    Dataset.from_dict({"german": ["drei"], "english": ["three"]}).to_parquet(tmp_path / "a-2.parquet")
+    expected = [("eins", "one"), ("zwei", "two"), ("drei", "three")]
+    assert load({"parquet": str(tmp_path / "a-*.parquet"), "columns": ["german", "english"]}) == expected
+    Dataset.from_dict({"en": ["one"], "de": ["eins"]}).to_parquet(tmp_path / "b.parquet")
+    assert load({"parquet": str(tmp_path / "b.parquet")}) == expected[:1]
+    Dataset.from_dict({"translation": [{"en": "one", "de": "eins"}]}).to_parquet(tmp_path / "c.parquet")
+    assert load({"parquet": str(tmp_path / "c.parquet")}) == expected[:1]
+
+
+def test_columns_of_a_data_set_of_the_hub_and_its_stream(tmp_path):
+    rows = {"id": [1, 2, 3], "src": ["eins", "zwei", "drei"], "tgt": ["one", "two", "three"]}
+    Dataset.from_dict(rows).to_parquet(tmp_path / "set" / "train.parquet")
+    source = {"hub": str(tmp_path / "set"), "columns": ["src", "tgt"]}
+    assert load(source) == [("eins", "one"), ("zwei", "two"), ("drei", "three")]
+    assert load({**source, "streaming": True, "first": 2}) == [("eins", "one"), ("zwei", "two")]
+    swapped = Dataset.from_dict({"de": ["one"], "en": ["eins"]})
+    swapped.to_parquet(tmp_path / "swapped" / "train.parquet")
+    assert load({"hub": str(tmp_path / "swapped"), "columns": ["en", "de"]}) == [("eins", "one")]
+    with pytest.raises(ValueError, match=r"set: no column `de`, it has \['id', 'src', 'tgt'\]"):
+        load({"hub": str(tmp_path / "set"), "columns": ["de", "tgt"]})
+    with pytest.raises(ValueError, match=r"no column `translation` and no column `de`, .*; `columns` names others"):
+        load({"hub": str(tmp_path / "set")})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hub": "x", "streaming": True}, "`streaming` needs `first`"),
+        ({"hub": "x", "columns": [0, 1]}, r"`columns` must be two names, .*got \[0, 1\]"),
+        ({"parquet": "x", "columns": [0, 1]}, "`columns` must be two names"),
+        ({"csv": "x", "columns": ["a"]}, "must have two entries"),
+        ({"csv": "x", "streaming": True, "first": 1}, "has no key `streaming`"),
+        ({"jsonl": "x", "columns": ["a", "b"]}, "has no key `columns`"),
+    ],
+)
+def test_settings_that_a_source_does_not_have(settings, message):
+    with pytest.raises(ValueError, match=message):
+        load(settings)
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "message"),
+    [
+        ({"de": ["eins", None], "en": ["one", "two"]}, {}, r"a\.parquet, row 2: no text 'de', but None"),
+        ({"de": ["eins", " "], "en": ["one", "two"]}, {}, r"a\.parquet, row 2: the de side is empty"),
+        ({"x": ["eins"], "y": ["one"]}, {"columns": ["x", "z"]}, r"a\.parquet: no column 'z', it has \['x', 'y'\]"),
+        ({"translation": [{"de": "eins"}]}, {}, r"a\.parquet, row 1: no text 'en'"),
+        (None, {}, r"a\.parquet: not Parquet"),
+    ],
+)
+def test_broken_parquet(tmp_path, rows, settings, message):
+    if rows is None:
+        write(tmp_path, "a.parquet", "no Parquet")
+    else:
+        Dataset.from_dict(rows).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=message):
+        load({"parquet": str(tmp_path / "a.parquet"), **settings})
+
+
 def test_jsonl_and_patterns(tmp_path):
     pair = {"de": "eins", "en": "one"}
     write(tmp_path, "part-1.jsonl", json.dumps(pair) + "\n")
@@ -98,6 +168,9 @@ def test_broken_text(tmp_path, german, english, message):
         ("tsv", "eins\tone\nzwei\n", {}, r"a\.tsv, line 2: 1 columns, but column 1"),
         ("tsv", "de\ten\n", {"columns": ["de", "fr"]}, r"a\.tsv, line 1: no column 'fr', the header has"),
         ("tsv", "eins\tone\n\ttwo\n", {}, r"a\.tsv, line 2: the de side is empty"),
+        ("csv", "de,fr\neins,un\n", {}, r"a\.csv, line 1: no column 'en', the header has"),
+        ("csv", 'de,en\n"eins,one\n', {}, r"a\.csv, line 2: not CSV \(unexpected end of data\)"),
+        ("csv", "de,en\neins\n", {}, r"a\.csv, line 2: 1 columns, but column 1"),
         ("jsonl", '{"de": "eins", "en": "one"}\n{"de": "zwei"}\n', {}, r"a\.jsonl, line 2: no text 'en'"),
         ("jsonl", '{"de": "eins", "en": "one"}\n{"de":\n', {}, r"a\.jsonl, line 2: not JSON"),
         ("jsonl", "[1]\n", {}, r"a\.jsonl, line 1: not an object with"),

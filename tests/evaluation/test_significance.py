@@ -83,3 +83,25 @@ def test_report():
     for part in ("12/10/2", "upon a", "<Quelle> 0 | *"):
         assert part in text
     json.dumps(report.as_dict())
+
+
+def test_a_report_says_which_systems_write_one_sentence_for_all_sources():
+    number = len(REFERENCE)
+    systems = {"plain": BASELINE, "em": ["A sentence."] * number, "dynamic": [*["Another."] * (number - 1), "Else."]}
+
+    def text(*names):
+        chosen = {name: systems[name] for name in names}
+        return as_text(
+            build_report(chosen, [REFERENCE], metrics=["bleu"], bootstrap_samples=9, randomisation_trials=9)
+        )
+
+    assert "collapsed" not in as_text(
+        build_report({"plain": BASELINE, "good": SYSTEM}, [REFERENCE], None, ["bleu"], 5, 9, 9)
+    )
+    one = text("plain", "em")
+    assert f"em has collapsed: {number} of {number} translations are the same sentence: A sentence.\n" in one
+    assert "have collapsed" not in one
+    both = text("em", "dynamic")
+    assert f"dynamic has collapsed: {number - 1} of {number} translations are the same sentence: Another." in both
+    assert "Both systems have collapsed: a difference between them tells nothing about their methods." in both
+    assert "2 systems have collapsed" in text("plain", "em", "dynamic")

@@ -9,8 +9,10 @@ from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import Operation, Program
 from capsule_mt.engine.search import Readings, SearchOptions
 from tests.light.engine.programs import END, PAD, PROGRAMS, SMALL_SET, SOURCES, TARGETS
+from tests.light.engine.test_encoding import LAYERS, encoder_program
 
 Case = dict[str, Any]
+SOUND = {name: PROGRAMS[name] for name in SMALL_SET} | {"encoder": encoder_program(LAYERS)}
 NUMBERS = (0, 1, 2, 3, 4, 7, 20, 60, 61, 62, 255, 4096, -1, -2, 2**31 - 1, -(2**31))
 
 
@@ -25,10 +27,11 @@ class HostileProgram(Program):
 
 
 def make_program(generator: random.Random) -> Case:
-    case: Case = {"program": generator.choice(SMALL_SET), "int8": generator.random() < 0.5, "changes": []}
-    program = PROGRAMS[case["program"]]
+    case: Case = {"program": generator.choice([*SOUND]), "int8": generator.random() < 0.5, "changes": []}
+    program = SOUND[case["program"]]
+    sides = [side for side in ("encoder", "decoder") if getattr(program, side)]
     for _ in range(generator.choice((1, 1, 1, 2, 4))):
-        side = generator.choice(("encoder", "decoder"))
+        side = generator.choice(sides)
         operations = getattr(program, side)
         index = generator.randrange(len(operations))
         slot = generator.randrange(len(operations[index].slots))
@@ -54,7 +57,7 @@ def make_program(generator: random.Random) -> Case:
 
 
 def changed_program(case: Case) -> Program:
-    program = copy.copy(PROGRAMS[case["program"]])
+    program = copy.copy(SOUND[case["program"]])
     program.__class__, program.widths = HostileProgram, {}  # type: ignore[attr-defined]
     for name in ("buffers", "encoder", "decoder"):
         setattr(program, name, list(getattr(program, name)))
@@ -91,7 +94,10 @@ def check_program(case: Case) -> None:
     except (IndexError, TypeError):
         return  # an earlier change took away what this one changes
     try:
-        decoder = EngineDecoder(Engine(program, int8=case["int8"], num_threads=1), PAD, END, PAD)
+        engine = Engine(program, int8=case["int8"], num_threads=1)
+        if not program.decoder:
+            engine.encode(SOURCES)
+        decoder = EngineDecoder(engine, PAD, END, PAD)
         for head in (None, (0, 1)):
             decoder.force(SOURCES, TARGETS, Readings(head=head))
             options = SearchOptions(limits=[6] * len(SOURCES), num_beams=3, readings=Readings(head=head))

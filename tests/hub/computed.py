@@ -26,7 +26,7 @@ class Hidden(MetaPathFinder):
 
 
 def computed(model):
-    """Return logits, loss, gradients, routing weights and translations of a small batch, by name."""
+    """Return logits, losses, gradients, routing weights and translations of a small batch, by name."""
     model.eval()
     source = {"input_ids": torch.tensor([[5, 6, 7, 8, 2], [9, 4, 2, 1, 1]])}
     source["attention_mask"] = source["input_ids"].ne(1).long()
@@ -38,6 +38,10 @@ def computed(model):
     results |= {f"gradient of {name}": tensor.grad for name, tensor in model.named_parameters()}
     for name, search in SEARCHES.items():
         results[name] = model.generate(**source, max_new_tokens=6, **search)
+    model.train()
+    torch.manual_seed(0)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    results["loss after a step"] = model(**source, labels=labels).loss
     return {name: tensor.detach() for name, tensor in results.items() if tensor is not None}
 
 

@@ -107,6 +107,24 @@ def test_metadata(results):
     assert data.library_name == "transformers"
 
 
+def test_the_scores_are_in_the_model_index(results):
+    """In the form of the released cards: a task, a data set, a metric with its signature."""
+    index = ModelCard(str(card_of(results))).data.to_dict()["model-index"]
+    corpus = "the embedded corpus, sentence pairs of this package, made by a grammar"
+    ((name, entries),) = [(entry["name"], entry["results"]) for entry in index]
+    assert name == "tester/model"
+    assert [entry["task"] for entry in entries] == [{"type": "translation", "name": "Translation en-de"}] * 2
+    assert [entry["dataset"]["name"] for entry in entries] == [f"{corpus}, test", "em_routing on newstest2014"]
+    assert entries[1]["dataset"]["type"] == "em-routing-on-newstest2014"
+    assert [
+        [(metric["type"], metric["value"], metric["name"]) for metric in entry["metrics"]] for entry in entries
+    ] == [
+        [("bleu", 90.0, f"BLEU ({SIGNATURE})")],
+        [("bleu", 24.13, f"BLEU ({SIGNATURE})"), ("chrf", 55.5, "chrF (chrF2|version:2.6.0)")],
+    ]
+    assert "model-index" not in ModelCard(str(card_of([]))).data.to_dict()
+
+
 def test_marks_are_in_a_card_where_a_reader_judged_them():
     counts = {"marks": 16, "precision": 0.75, "recall": 0.04}
     alarm = {"score": 0.837, "flagged": 0.011, "caught": {"a quarter": 0.812}}

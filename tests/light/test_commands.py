@@ -243,6 +243,22 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
     assert run(*arguments, "c.tsv", "--restart", model=model)[0] == 0
 
 
+def test_a_run_does_not_resume_with_another_reverse_that_the_calibration_names(run, word_for_word, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    model, reverse = (shutil.copytree(word_for_word, tmp_path / name) for name in ("model", "back"))
+    config = json.loads((model / "config.json").read_text())
+    calibration = {"attention": {"head": [0, 0]}, "verified": {"reverse": "back"}}
+    (model / "config.json").write_text(json.dumps({**config, "coverage_calibration": calibration}))
+    arguments = ("--input", "in", "--output", "out", "--coverage", "c.tsv")
+    run(*arguments, model=model, killed_in="finish")
+    content = (reverse / "model.safetensors").read_bytes()
+    (reverse / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 0x80]))
+    with pytest.raises(ValueError, match=r"with other settings \(reverse: .*model.safetensors.* now\); `--restart`"):
+        run(*arguments, model=model)
+    (reverse / "model.safetensors").write_bytes(content)
+    assert run(*arguments, model=model)[0] == 0
+
+
 def test_a_run_that_failed_before_its_first_line_is_not_resumed(run, word_for_word, tmp_path):
     (tmp_path / "in").write_text(LINES[0])
     arguments = ("--input", "in", "--output", "out")

@@ -90,6 +90,19 @@ def test_connections_with_a_residual_start_at_the_old_function(marian, inputs):
     assert torch.equal(model(**inputs).logits, marian(**inputs).logits)
 
 
+@pytest.mark.parametrize("method", ["simple_routing", "em_routing"])
+def test_added_heads_start_at_the_old_function(marian, inputs, method):
+    sites = ["encoder_self", "decoder_self", "cross"]
+    settings = {"head_aggregation": method, "head_aggregation_sites": sites, "head_aggregation_placement": "adds"}
+    model, info = CapsuleMarianMTModel.from_marian(marian, **settings, output_loading_info=True)
+    assert torch.equal(model.eval()(**inputs).logits, marian(**inputs).logits)
+    assert not info["dropped_weights"]
+    model.train()(input_ids=inputs["input_ids"], labels=inputs["decoder_input_ids"]).loss.backward()
+    gains = [p.grad.abs().max() for n, p in model.named_parameters() if n.endswith("out_proj.layer_norm.weight")]
+    assert len(gains) == 7  # 3 layers with one attention, 2 with two
+    assert all(gain > 0 for gain in gains)
+
+
 @pytest.mark.parametrize("method", ["guided", "classifier", "attention"])
 def test_guided_routing_starts_at_the_old_function(marian, inputs, method):  # property 46
     model, info = CapsuleMarianMTModel.from_marian(

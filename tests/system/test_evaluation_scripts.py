@@ -78,10 +78,14 @@ def test_analyze(pictures, command, tmp_path):
     pictures = {path.name for path in Path("out").glob("*.png")}
     assert {"model-decoder.layer_aggregation.png", "model-encoder.layers.0.self_attn.png"} <= (pictures)
     save_tiny_checkpoint(tmp_path / "guided", guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
-    printed = command("analyze guided --sources test.en --targets test.de --show 40 --output out/guided")
+    printed = command("analyze guided --sources test.en --targets test.de --show 40 --joined 2 3 --output out/guided")
+    assert re.search(
+        r"sentence 2 of 3 lost, 6 times: named by PAST and FUTURE \d, by head \d of layer \d \d, ", printed
+    )
     assert "Analysing the first" not in printed
     numbers = json.loads(Path("out/guided.json").read_text())
     assert set(numbers["overlap_rates"]) == {"past", "future"}
+    assert list(numbers["lost_sentences"]) == ["1 of 2", "2 of 2", "1 of 3", "2 of 3", "3 of 3"]
     assert {entry["offset"] for entry in numbers["around_the_step"]} <= set(range(-3, 4))
     drawn = {path.name for path in Path("out").glob("guided*.png")}
     assert drawn == {"guided-past-future.png"}

@@ -1,15 +1,19 @@
 """The README, the pages of docs/ and the examples are true: blocks run."""
 
+import ast
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hf_capsule_mt.data import embedded_corpus
 from tests.fixtures import pages
+from tests.fixtures.students import write_student
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "capsule_mt/README.md", *(ROOT / "docs").glob("*.md")]
@@ -45,6 +49,41 @@ def test_the_notebook_teaches_past_and_future(tmp_path):
         printed = pages.run(code_blocks, working_folder, environment)
     assert printed[3].endswith("covered less: True\n")  # the other numbers depend on the processor
     assert printed[4:] in ([], ["more translations are complete: True\n"])
+
+
+def write_help(folder, language, texts):
+    """A page of LibreOffice's help for every six sentences, as its HTML is."""
+    pages_folder = folder / language / "text"
+    pages_folder.mkdir(parents=True)
+    for page in range(len(texts) // 6):
+        paragraphs = "".join(
+            f'<p id="par_id{page}{number}" class="paragraph">{text.replace(" ", " <span>", 1)}</span></p>\n'
+            for number, text in enumerate(texts[6 * page : 6 * page + 6])
+        )
+        repeated = '<p id="par_id0">An id that comes twice.</p>' * 2
+        (pages_folder / f"{page}.html").write_text(f"<html><body><p>No id.</p>{repeated}{paragraphs}</body></html>")
+
+
+@pytest.mark.slow
+def test_the_notebook_tunes_a_student(tmp_path):
+    pytest.importorskip("peft", reason="peft is not installed")
+    corpus = embedded_corpus(train=360, validation=1, test=1)["train"]["translation"]
+    code_blocks = pages.blocks(ROOT / "examples/firefox_student.ipynb", "python")
+    with pages.workplace(tmp_path) as (working_folder, environment):
+        for language, side in (("en-US", "en"), ("pt", "de")):
+            write_help(working_folder / "help", language, [pair[side] for pair in corpus])
+        student = write_student(working_folder / "original")
+        tiny = {"STUDENT": str(student), "HELP": "help", "FLORES": "none", "STEPS": "40"}
+        printed = pages.run(code_blocks, working_folder, environment | tiny)
+        assert (working_folder / "marian-lora/model.npz").is_file()
+    counts = ast.literal_eval(printed[1])
+    assert counts["train"] > 250
+    assert min(counts["choose"], counts["read"]) >= 15
+    changes = re.findall(r"(\w+): cross entropy ([\d.]+) -> ([\d.]+)", printed[2])
+    assert [arm for arm, _, _ in changes] == ["full", "lora", "aggregation"]
+    assert all(float(after) < float(before) for _, before, after in changes), changes
+    folders = [line.split(":")[0] for line in printed[3].splitlines()]
+    assert folders == ["student", "marian-full", "marian-lora", "tuned-aggregation"]
 
 
 @pytest.mark.slow

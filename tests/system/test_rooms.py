@@ -26,22 +26,29 @@ LIGHT = {
     "catalog": {"files", "messages", "models.probing", "models.registry", "text"},
     "checks": {"text"},
     "coverage": {"checks", "engine", "text"},
+    "judge": {
+        *("catalog.entries", "catalog.store", "checks", "coverage.judgement", "engine", "messages", "models", "text"),
+        "translate.first_use",
+    },
     "translate": {
         *("engine", "models", "catalog", "checks", "coverage", "text", "files", "messages", "options"),
         "__init__",
     },
     # it fits the numbers that coverage reads, with a complete translator, so coverage must not import it
-    "coverage.calibration": {"conversions", "coverage", "engine", "files", "models", "text", "translate"},
+    "coverage.calibration": {
+        *("conversions", "coverage", "engine", "files", "judge", "models", "text", "translate"),
+        "__init__",
+    },
     "serve": {
         *("catalog", "coverage", "engine", "files", "formats", "messages", "options", "text", "translate"),
         "__init__",
     },
     "web": {"catalog.pairs", "checks", "coverage", "engine", "models", "options", "translate", "text"},
     "commands": {
-        *("web", "engine", "files", "formats", "models", "catalog", "conversions", "coverage", "text", "messages"),
-        *("options", "translate", "coverage.calibration", "serve", "__init__"),
+        *("web", "engine", "files", "formats", "judge", "models", "catalog", "conversions", "coverage", "text"),
+        *("messages", "options", "translate", "coverage.calibration", "serve", "__init__"),
     },
-    "__init__": {"checks", "engine", "formats", "models", "coverage", "translate"},
+    "__init__": {"checks", "engine", "formats", "judge", "models", "coverage", "translate"},
     "__main__": {"commands"},
 }
 HEAVY = {
@@ -63,10 +70,10 @@ HEAVY = {
         *(f"capsule_mt.{room}" for room in ("catalog", "coverage", "coverage.calibration", "engine", "files")),
         *(f"capsule_mt.{room}" for room in ("models", "options", "text", "translate")),
     },
-    "training": {"data", "loading", "modeling", "evaluation", "capsule_mt.files"},
+    "training": {"data", "hub.trainer_pushes", "loading", "modeling", "evaluation", "capsule_mt.files"},
     "analysis": {"modeling", "capsule_mt.files"},
     "hub": {
-        *("loading", "modeling"),
+        *("configuration", "loading", "modeling"),
         *(f"capsule_mt.{room}" for room in ("catalog", "conversions", "engine", "models", "text")),
     },
     "quickstart": {"decoding", "training", "evaluation", "capsule_mt.coverage.problems"},

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -22,10 +23,10 @@ from hf_capsule_mt.training.checkpoints import (
     last_checkpoints,
     read_weights,
 )
-from hf_capsule_mt.training.encoder_variance import token_variance
+from hf_capsule_mt.training.encoder_variance import directions, token_variance
 from hf_capsule_mt.training.models import build_model
-from hf_capsule_mt.training.repeats import warn_of_repeats
 from hf_capsule_mt.training.sharding import refuse_recomputed_dropout
+from hf_capsule_mt.training.shown_translations import repeats_of, token_rows
 from tests.fixtures.tiny import tiny_model
 from tests.modeling.model_checks import randomize
 from tests.training.small import (
@@ -53,6 +54,26 @@ def test_it_learns_and_logs_every_part(tmp_path):
     assert losses[-1] < losses[0] - 0.5
     assert history(trainer, "nll_loss")[-1] < losses[-1] - 0.05  # smoothing costs a share of every other word
     assert all(speed > 0 for speed in history(trainer, "tokens_per_second"))
+
+
+def test_sentences_per_second_count_sentences(tmp_path):
+    """The Trainer multiplies the steps by its own batch size, which batches of so many tokens do not have."""
+    trainer = make_trainer(tmp_path, max_steps=7)
+    num_sentences = []
+
+    class Count(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            num_sentences.append(logs.get("sentences_per_second"))
+
+    trainer.add_callback(Count())
+    seen = Mock(side_effect=trainer.data_collator)
+    trainer.data_collator = seen
+    metrics = trainer.train().metrics
+    total = sum(len(call.args[0]) for call in seen.call_args_list[:7])
+    # the Trainer rounds seconds to 4 digits, and speeds to 3
+    assert metrics["train_samples_per_second"] == pytest.approx(total / metrics["train_runtime"], rel=1e-2)
+    assert history(trainer, "train_samples_per_second") == [metrics["train_samples_per_second"]]
+    assert all(speed > 0 for speed in num_sentences[:7])
 
 
 class SpoilAt(TrainerCallback):
@@ -158,9 +179,41 @@ def test_only_tokens_of_sentences_with_several_count_as_variance():
     torch.manual_seed(0)
     states, mask = torch.randn(3, 5, 4), torch.tensor([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
     states[mask == 0] = float("nan")  # padding
-    between, total = token_variance(states, mask).tolist()
-    assert between / total == pytest.approx(variance_share([states[0, :3], states[2]]), rel=1e-5)
-    assert token_variance(states[1:2], mask[1:2]).tolist() == [0.0, 0.0]
+    total, scatter = token_variance(states, mask)
+    assert (scatter.trace() / total).item() == pytest.approx(variance_share([states[0, :3], states[2]]), rel=1e-5)
+    total, scatter = token_variance(states[1:2], mask[1:2])
+    assert total == 0
+    assert not scatter.any()
+
+
+def test_in_how_many_directions_the_tokens_differ():
+    basis = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(0)))[0]
+    for number in (1, 3, 6):
+        scatter = basis[:, :number] @ basis[:, :number].mT
+        assert directions(7.0 * scatter) == pytest.approx(number, rel=1e-5)
+
+
+def test_tokens_that_differ_in_one_direction_are_a_collapse(tmp_path, caplog):
+    """Though most of the encoder's output is variance between them."""
+    settings = {"d_model": 64}
+    trainer = make_trainer(tmp_path, per_device_eval_batch_size=2, model_settings=settings)
+    encoder = trainer.model.get_encoder()
+    width = trainer.model.config.d_model
+    direction = torch.linspace(-1, 1, width)
+
+    def one_direction(module, inputs, output):
+        states = output["last_hidden_state"][..., :1]
+        output["last_hidden_state"] = (states - states.mean()) * direction
+        return output
+
+    assert trainer.evaluate()["eval_encoder_directions"] > 3
+    assert collapsed_lines(caplog) == []
+    encoder.register_forward_hook(one_direction)
+    measured = trainer.evaluate()
+    assert measured["eval_encoder_directions"] == pytest.approx(1, abs=1e-3)
+    assert measured["eval_encoder_variance_share"] > 0.1
+    (line,) = collapsed_lines(caplog)
+    assert line.startswith("eval: the encoder has collapsed: `eval_encoder_directions` is 1, below 3.75")
 
 
 def test_an_encoder_that_has_collapsed_is_reported_once(tmp_path, caplog):
@@ -189,9 +242,36 @@ def test_a_model_that_writes_one_sentence_for_all_sources_is_reported(tmp_path, 
         return torch.tensor([TOKENIZER.pad_token_id, 7, 8, TOKENIZER.eos_token_id]).repeat(len(input_ids), 1)
 
     monkeypatch.setattr(type(trainer.model), "generate", same_sentence)
-    trainer.evaluate(CORPUS["train"].select_columns(["input_ids", "labels"]))
+    measured = trainer.evaluate(CORPUS["train"].select_columns(["input_ids", "labels"]))
     (line,) = repeated_lines(caplog)
     assert line.startswith("eval: 60 of 60 translations are the same")
+    assert measured["eval_same_sentence_share"] == 1
+
+
+def test_three_translations_at_each_evaluation(tmp_path, capsys, monkeypatch):
+    """The same sentences each time, with source and reference."""
+    settings = {"compute_metrics": lambda prediction: {}}  # without it, the Trainer keeps no translations
+    trainer = make_trainer(
+        tmp_path, per_device_eval_batch_size=4, predict_with_generate=True, trainer_settings=settings
+    )
+
+    def first_tokens(model, inputs=None, input_ids=None, **kwargs):
+        start, end = torch.full((len(input_ids), 1), TOKENIZER.pad_token_id), input_ids[:, :1]
+        return torch.cat([start, end], dim=1)
+
+    monkeypatch.setattr(type(trainer.model), "generate", first_tokens)
+    shown = []
+    for _ in range(2):
+        trainer.evaluate()
+        shown.append(capsys.readouterr().out.splitlines()[:10])
+    first, second = shown
+    assert first == second
+    assert re.fullmatch(r"eval at step 0: (\d of 6 translations are the same sentence: .*|all 6 .* differ)", first[0])
+    for row, lines in zip((1, 3, 5), (first[1:4], first[4:7], first[7:10]), strict=True):
+        example = CORPUS["validation"][row]
+        first_word = TOKENIZER.decode(example["input_ids"][:1])
+        texts = {"source": example["translation"]["en"], "reference": example["translation"]["de"]}
+        assert [line.split(maxsplit=1) for line in lines] == [*map(list, texts.items()), ["translation", first_word]]
 
 
 def generate_repeats(model, inputs=None, input_ids=None, num_return_sequences=1, **kwargs):
@@ -219,7 +299,7 @@ def test_repeats_are_reported_however_an_evaluation_is_set(
     data = CORPUS["train"].select_columns(["input_ids", "labels"])
     trainer.predict(data, num_return_sequences=num_return_sequences)
     lines = [line.split(":")[1] for line in repeated_lines(caplog)]
-    assert lines == ([" 60 of 60 translations are the same"] if num_return_sequences == 1 else [])
+    assert lines == ([" 60 of 60 translations are the same sentence"] if num_return_sequences == 1 else [])
 
 
 @pytest.mark.parametrize(
@@ -231,9 +311,10 @@ def test_which_repeats_are_reported(num_equal, num_references, is_reported, capl
     number = 300 if num_references > 9 or num_references == 1 else num_references
     references = np.array([[100 + row % num_references, 1, -100] for row in range(number)])
     translations = np.array([[5, 6, 0, 0] if row < num_equal else [row + 7, 6, 0, -100] for row in range(number)])
-    warn_of_repeats("eval", translations, references, 0)
+    repeats = repeats_of("eval", token_rows(translations, 0), token_rows(references, 0))
+    assert (repeats.count, repeats.total) == (num_equal, number)
     assert [line.split(":")[1] for line in repeated_lines(caplog)] == (
-        [f" {num_equal} of {number} translations are the same"] if is_reported else []
+        [f" {num_equal} of {number} translations are the same sentence"] if is_reported else []
     )
 
 

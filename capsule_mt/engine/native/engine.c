@@ -1,4 +1,4 @@
-/* A call of the interface: encodes the sources, then searches for translations or scores given ones. */
+/* A call of the interface: encodes the sources, then searches for translations or scores given ones, or returns them. */
 #include "run.h"
 
 #if defined(_WIN32)
@@ -198,6 +198,11 @@ static void lay_out_logits(run_t *run) {
     pack_outputs(run, candidates, num_candidates, &run->logits.shortlist.shared);
 }
 
+static void return_encoded(run_t *run) {
+    int encoded = run->model->logits;
+    memcpy(run->request->encoded, run->values[encoded], (size_t)(run->words.count * width_of(run, encoded)) * 4);
+}
+
 static void translate(run_t *run) {
     list_words(run);
     lay_out_rows(run);
@@ -205,7 +210,8 @@ static void translate(run_t *run) {
     lay_out_buffers(run);
     lay_out_logits(run);
     run_program(run, ENCODER);
-    if (run->request->targets) force(run, count_positions(run->request));
+    if (run->model->is_encoder) return_encoded(run);
+    else if (run->request->targets) force(run, count_positions(run->request));
     else decode(run);
 }
 

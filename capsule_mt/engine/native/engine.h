@@ -1,7 +1,8 @@
 /* The C interface of the engine, which Python calls through ctypes.
  *
  * A model is linear maps, vectors, buffers and two programs: the encoder's runs once for a batch, the decoder's once for
- * each target position. ../operations.def documents the operations; each row is computed by itself.
+ * each target position, unless the model only encodes. ../operations.def documents the operations; each row is computed
+ * by itself.
  * CONTRIBUTING.md explains the whole.
  */
 #ifndef CAPSULE_MT_ENGINE_H
@@ -18,7 +19,7 @@
 #endif
 
 /* Changes with this interface, and with the options in a request. */
-#define ENGINE_VERSION (24 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (25 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
@@ -113,6 +114,9 @@ typedef struct {
      * [num_sources, num_return_sequences, longest, longest_source]. With `targets`: each of their tokens
      * [tokens of all targets, longest_source]. */
     float *attention;
+    /* Of a model without a decoder, which needs nothing else but the sources and `num_threads`: the buffer that it returns,
+     * one source after the other [words of all sources, width of the buffer]. NULL for other models. */
+    float *encoded;
     /* NULL, or an `enum stop` that another thread may change: read before each operation. */
     const int32_t *stop;
 } request_t;
@@ -202,7 +206,8 @@ EXPORTED int engine_add_packed_table(model_t *model, int linear, const float *ma
  * 10000^(-2 k / span). `start`: the number of the first position. */
 EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span, int64_t start);
 EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
-/* `logits`: the buffer that holds the logits after the decoder's program. */
+/* `logits`: the buffer that holds the logits after the decoder's program; without a decoder, the buffer of words that a
+ * request returns as `encoded`. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
 /* Calls `observer` with the inputs [rows, inputs] of each product of a linear map, from now on; NULL for none. */

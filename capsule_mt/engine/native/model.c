@@ -342,6 +342,7 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
     const operation_t *programs[2] = {encoder, decoder};
     int64_t counts[2] = {num_encoder, num_decoder};
     model->head = NULL; /* an operation of the programs that are freed here */
+    model->is_encoder = 0;
     for (int i = 0; i < 2; i++) {
         free(model->programs[i]);
         model->programs[i] = malloc(sizeof(operation_t) * (size_t)counts[i] + 1);
@@ -355,7 +356,10 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
 #endif
     int failed = check_programs(model);
     if (!failed) failed = plan_memory(model);
-    if (failed) model->head = NULL; /* so that requests are refused */
+    if (failed) { /* so that requests are refused */
+        model->head = NULL;
+        model->is_encoder = 0;
+    }
     return failed;
 }
 

@@ -44,7 +44,8 @@ struct model {
     int num_linears, num_vectors, num_buffers, logits;
     operation_t *programs[2]; /* of the ENCODER and the DECODER */
     int64_t num_operations[2];
-    const operation_t *head; /* of the decoder's program: writes the logits */
+    const operation_t *head; /* of the decoder's program: writes the logits; NULL without a decoder */
+    int is_encoder;          /* there is no decoder: `logits` is the buffer of words that a request returns */
     int halves;              /* keys and values are stored in 16 bits, as some linear map is in int8 */
     int is_recurrent;        /* some state but SSRU's needs the step before, so given targets go step by step, too */
     int64_t source_vocabulary, longest_source, longest_target; /* the limits of tables and positions */

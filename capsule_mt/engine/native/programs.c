@@ -239,6 +239,7 @@ static int check_owners(const model_t *model) {
 
 int check_programs(model_t *model) {
     const operation_t *head = NULL;
+    int is_encoder = !model->num_operations[DECODER];
     if (check_buffers(model)) return REFUSED;
     model->source_vocabulary = model->longest_source = model->longest_target = INT64_MAX;
     model->is_recurrent = 0;
@@ -248,9 +249,15 @@ int check_programs(model_t *model) {
             if (op->kind < 0 || op->kind >= NUM_KINDS) return refuse("there is no operation %d", op->kind);
             if (check_slots(model, op) || check_sizes(model, op, program)) return REFUSED;
             note_limits(model, op);
-            if (program == DECODER && OUT_OF(op) == model->logits) head = op;
+            if ((program == DECODER || is_encoder) && OUT_OF(op) == model->logits) head = op;
             model->is_recurrent |= model->buffers[OUT_OF(op)].space == OF_STATES;
         }
+    if (is_encoder) {
+        if (!head || model->buffers[model->logits].space != OF_WORDS)
+            return refuse("there is no decoder, and the encoder writes no buffer of words that is returned");
+        model->is_encoder = 1;
+        return 0;
+    }
     if (!head || head->kind != LINEAR || head->slots[LINEAR_fold] != 1)
         return refuse("no linear map of the decoder writes the logits");
     model->head = head;
@@ -300,23 +307,29 @@ static int check_lists(const model_t *model, const char *name, const int64_t *to
     return 0;
 }
 
-/* Checks that the sources and their limits fit the model's positions. */
-static int check_lengths(const model_t *model, const request_t *request) {
+/* Checks that the sources fit the model's positions. */
+static int check_sources(const model_t *model, const request_t *request) {
     int64_t longest_source = 0;
     for (int64_t i = 0; i < request->num_sources; i++) {
         if (request->lengths[i] < 1) return refuse("source %lld has no token", (long long)i);
-        if (request->limits[i] < 1 || request->limits[i] > request->longest)
-            return refuse("the limit of source %lld is %lld", (long long)i, (long long)request->limits[i]);
         if (request->lengths[i] > longest_source) longest_source = request->lengths[i];
     }
     if (longest_source > model->longest_source)
         return refuse("a source of %lld tokens, but there are positions for %lld", (long long)longest_source,
                       (long long)model->longest_source);
+    if (longest_source != request->longest_source)
+        return refuse("the longest source has %lld tokens", (long long)longest_source);
+    return 0;
+}
+
+/* Checks that the limits fit the model's positions. */
+static int check_limits(const model_t *model, const request_t *request) {
+    for (int64_t i = 0; i < request->num_sources; i++)
+        if (request->limits[i] < 1 || request->limits[i] > request->longest)
+            return refuse("the limit of source %lld is %lld", (long long)i, (long long)request->limits[i]);
     if (request->longest > model->longest_target)
         return refuse("a limit of %lld tokens, but there are positions for %lld", (long long)request->longest,
                       (long long)model->longest_target);
-    if (longest_source != request->longest_source)
-        return refuse("the longest source has %lld tokens", (long long)longest_source);
     return 0;
 }
 
@@ -329,11 +342,16 @@ static int check_small_tokens(const model_t *model, const char *name, const int3
     return 0;
 }
 
+static int check_source_tokens(const model_t *model, const request_t *request) {
+    int64_t num_words = 0;
+    for (int64_t i = 0; i < request->num_sources; i++) num_words += request->lengths[i];
+    return check_tokens("the source", request->words, num_words, model->source_vocabulary);
+}
+
 /* Checks all tokens of a request. */
 static int check_vocabulary(const model_t *model, const request_t *request) {
-    int64_t num_words = 0, num_candidates = request->candidates ? request->num_candidates : 0;
+    int64_t num_candidates = request->candidates ? request->num_candidates : 0;
     int64_t end = request->end_token < 0 ? 0 : request->end_token; /* a negative one is none */
-    for (int64_t i = 0; i < request->num_sources; i++) num_words += request->lengths[i];
     if (request->prefixes && check_lists(model, "prefix", request->prefixes, request->prefix_lengths, request->limits,
                                          request->num_sources, 0))
         return REFUSED;
@@ -346,16 +364,26 @@ static int check_vocabulary(const model_t *model, const request_t *request) {
                           request->candidates[i - 1]);
     if (check_small_tokens(model, "the shortlist", request->candidates, num_candidates) ||
         check_small_tokens(model, "suppress_tokens", request->suppress_tokens, request->num_suppress_tokens) ||
-        check_tokens("the source", request->words, num_words, model->source_vocabulary) ||
+        check_source_tokens(model, request) ||
         check_tokens("the start token", &request->start_token, 1, model->vocabulary) ||
         check_tokens("the end token", &end, 1, model->vocabulary))
         return REFUSED;
     return 0;
 }
 
+/* Checks a request of a model without a decoder: nothing may make the operations look for one. */
+static int check_encoding(const model_t *model, const request_t *request) {
+    if (!request->encoded || request->num_beams || request->longest || request->targets || request->candidates ||
+        request->attention)
+        return refuse("the model has no decoder: it encodes sources, and does nothing else");
+    return check_sources(model, request) || check_source_tokens(model, request) ? REFUSED : 0;
+}
+
 int check_request(const model_t *model, const request_t *request) {
+    if (model->is_encoder) return check_encoding(model, request);
     if (!model->head) return refuse("the model has no programs");
-    if (check_readings(model, request) || check_lengths(model, request)) return REFUSED;
+    if (request->encoded) return refuse("the model has a decoder: it does not return what it encodes");
+    if (check_readings(model, request) || check_sources(model, request) || check_limits(model, request)) return REFUSED;
     if (request->num_beams < 1 || request->num_return_sequences < 1 ||
         request->num_return_sequences > request->num_beams)
         return refuse("%lld translations of %lld beams", (long long)request->num_return_sequences,

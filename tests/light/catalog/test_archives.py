@@ -12,7 +12,6 @@ from capsule_mt.catalog import archives
 from capsule_mt.catalog.archives import Unpacker, unpacked
 from capsule_mt.catalog.entries import CatalogError
 from capsule_mt.commands import translate
-from capsule_mt.models.opening import CheckpointError
 from tests.fixtures.marian_models import marian_folder
 
 TEXT = ">>eng<< Mach mit!"
@@ -75,27 +74,6 @@ def test_what_is_not_an_archive_of_a_model(tmp_path, monkeypatch):
     with pytest.raises(CatalogError, match="is damaged"):
         load(file)
     assert not list((tmp_path / "cache" / "archives").iterdir())
-
-
-def test_a_package_of_argos_translate_is_refused_by_name(tmp_path, monkeypatch, call):
-    """A model file begins as CTranslate2 4.8.5 writes it."""
-    monkeypatch.setenv("CAPSULE_MT_CACHE", str(tmp_path / "cache"))
-    model = tmp_path / "translate-en_pt-1_9" / "model"
-    model.mkdir(parents=True)
-    (model / "model.bin").write_bytes(b"\x06\0\0\0\x10\0TransformerSpec\0\x07\0\0\0S\0\0\0" + bytes(100))
-    (model / "config.json").write_text("{}")
-    for folder in (model, model.parent):
-        with pytest.raises(
-            CheckpointError, match=r"has a model of CTranslate2, .* Use the model that it was converted"
-        ):
-            load(folder)
-    package = tmp_path / "translate-en_pt-1_9.argosmodel"
-    with zipfile.ZipFile(package, "w") as archive:
-        archive.writestr("translate-en_pt-1_9/metadata.json", "{}")
-        archive.write(model / "model.bin", "translate-en_pt-1_9/model/model.bin")
-    with pytest.raises(CatalogError, match=r"1_9\.argosmodel: is a package of Argos Translate; its model is one of"):
-        call(translate, package, text="a")
-    assert not (tmp_path / "cache").exists()
 
 
 def test_a_command_takes_it_for_a_model_and_not_for_a_file_to_translate(zip_file, call):

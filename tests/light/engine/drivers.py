@@ -75,6 +75,8 @@ class EmulatedLibrary:
         self.models: list[bytes] = []
         self.inputs: list[int] = []  # of each linear map of the last model
         self.outputs: list[int] = []
+        self.widths: list[int] = []  # of its buffers
+        self.encoded_width = 0
 
     def engine_version(self) -> int:
         return VERSION
@@ -83,7 +85,7 @@ class EmulatedLibrary:
         return subprocess.run([*self.command, "--tier", name.decode()], capture_output=True, check=True).stdout
 
     def engine_new(self, tier: bytes, vocabulary: int, num_caches: int) -> int:
-        self.inputs, self.outputs = [], []
+        self.inputs, self.outputs, self.widths = [], [], []
         self.models.append(_call("m", vocabulary, num_caches, 0, len(tier)) + tier)
         return len(self.models)
 
@@ -142,11 +144,13 @@ class EmulatedLibrary:
         return self._add(model, _call("s", count, width, span) + _number(start))
 
     def engine_add_buffer(self, model: int, space: int, width: int) -> int:
+        self.widths.append(width)
         return self._add(model, _call("b", space, width, 0))
 
     def engine_set_programs(
         self, model: int, encoder: bytes, num_encoder: int, decoder: bytes, num_decoder: int, logits: int
     ) -> int:
+        self.encoded_width = self.widths[logits]
         written = _call("p", num_encoder, num_decoder, logits) + _number(len(encoder)) + encoder
         return self._add(model, written + _number(len(decoder)) + decoder)
 
@@ -181,6 +185,7 @@ class EmulatedLibrary:
             "translation_lengths": 8 * number * returned,
             "target_log_probs": 4 * _sum(request.target_lengths, number),
             "log_probs": 4 * searched,
+            "encoded": 4 * sum(lengths) * self.encoded_width,
         }
         pointers = {name for name, kind in Request._fields_ if kind is ctypes.c_void_p}
         assert pointers == inputs.keys() | outputs.keys(), "a pointer of which this does not know how far it reaches"

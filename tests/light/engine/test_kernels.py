@@ -10,7 +10,7 @@ import pytest
 from capsule_mt.engine.build import SOURCES, this_platform
 from capsule_mt.engine.library import NativeUnavailableError, native_tier
 from capsule_mt.engine.search import SearchOptions
-from tests.light.engine import test_program, test_search
+from tests.light.engine import test_encoding, test_program, test_search
 from tests.light.engine.conftest import TIERS, needs_engine
 from tests.light.engine.drivers import (
     ZIG,
@@ -70,6 +70,7 @@ def check_programs(num_threads: int = 1) -> None:
         test_search.test_translations_begin_with_their_prefixes(name)
         test_search.test_only_listed_tokens_are_written(name)
         test_search.test_requested_positions_alone_are_scored_bit_for_bit(name, int8=False)
+    test_encoding.check_encoding(num_threads=num_threads)
 
 
 @needs_engine

@@ -19,3 +19,9 @@ def test_a_file_with_a_checksum_beside_it_is_not_read_again(name, tmp_path):
         weights.name: file_digest(facts),
         **{other: file_digest(tmp_path / other) for other in ("model.safetensors", "config.json")},
     }
+
+
+def test_the_calibration_beside_a_model_of_marian_has_a_digest(tmp_path):
+    for name in ("model.npz", "coverage_calibration.json", "README.md"):
+        (tmp_path / name).write_text(name)
+    assert [*checkpoint_digests(tmp_path)] == ["coverage_calibration.json", "model.npz"]

@@ -456,6 +456,20 @@ def test_tables():
     assert translated("table.csv").decode() == 'id;text\n1;"ER SAGT: ""GUT""; JA."\n'
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", "#"])
+def test_the_first_line_in_which_excel_names_the_delimiter(delimiter):
+    content = f"sep={delimiter}\r\nid{delimiter}text\r\n1{delimiter}ja, ja, ja, ja\r\n"
+    assert translated("table.csv", content.encode()) == content.replace("ja, ja, ja, ja", "JA, JA, JA, JA").encode()
+    file = parse(content.encode(), "csv", column="2")
+    assert [unit.location for unit in file.units] == ["row 2", "row 3"]  # as Excel and editors count
+    assert parse(f"sep={delimiter}".encode(), "csv", column="2").write([]) == f"sep={delimiter}".encode()
+
+
+def test_an_empty_table_stays_empty():
+    for content in (b"", b"\n", b"sep=;\n"):
+        assert parse(content, "csv", column="2").write([]) == content
+
+
 def test_a_table_whose_cells_are_all_quoted_stays_so():
     content = b'"id","text"\r\n"1","Er schl\xc3\xa4ft."\r\n'
     assert translated("table.csv", content).decode() == '"id","text"\r\n"1","ER SCHLÄFT."\r\n'
@@ -501,6 +515,7 @@ MARKS = re.compile(r"</?g\d>|\{\d\}")
         ("a.srt", b"Hallo\n", "a.srt: no line has times"),
         ("a.tsv", b"a\tb\nc\n", "a.tsv, row 2: column 2 (`--column`) is missing, the row has 1"),
         ("a.csv", b"a;b\n", "a.csv: `--column` takes a number from 1 or one of a, b; got 'text'"),
+        ("a.csv", b"", "a.csv: has no row of names; name the column by its number from 1, not by `--column text`"),
         ("a.csv", f"{'a' * 300};b\n".encode(), f"takes a number from 1 or one of {'a' * 197}...; got 'text'"),
         (
             "a.md",

@@ -331,3 +331,31 @@ def test_a_regular_expression_that_does_not_end(tmp_path):
     tokenizer = load_model(folder).tokenizer
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: does not tokenise 'aaaa"):
         tokenizer.encode("a" * 60 + "!")
+
+
+def test_beside_a_generation_config_the_tokens_of_config_json_do_not_count(tmp_path):
+    """As in `generate()`: it begins with `bos_token_id`, and forces no end, which only config.json has."""
+    folder = golden("capsule_marian", tmp_path / "model")
+    generation, model = folder / "generation_config.json", load_model(folder)
+    fields = {"eos_token_id": model.end, "pad_token_id": model.pad, "bos_token_id": 7}
+    edit_json(folder / "config.json", forced_eos_token_id=model.end)
+    generation.write_text(json.dumps(fields))
+    changed = load_model(folder)
+    assert (changed.start, changed.generation.get("forced_eos_token_id")) == (7, None)
+    generation.write_text(json.dumps({**fields, "eos_token_id": None}))
+    with pytest.raises(CheckpointError, match=r"generation_config\.json: lacks `eos_token_id`, .* from config\.json"):
+        load_model(folder)
+    generation.unlink()
+    assert load_model(folder).start == model.start
+
+
+def test_other_names_of_fields(tmp_path):
+    folder = golden("capsule_marian", tmp_path / "model")
+    layers = json.loads((folder / "config.json").read_text())["encoder_layers"]
+    edit_json(folder / "config.json", num_hidden_layers=layers)
+    load_model(folder)
+    edit_json(folder / "config.json", encoder_layers=None)
+    load_model(folder)
+    edit_json(folder / "config.json", encoder_layers=layers, num_hidden_layers=layers + 1)
+    with pytest.raises(CheckpointError, match=rf"`num_hidden_layers` {layers + 1} and `encoder_layers` {layers} are"):
+        load_model(folder)

@@ -9,7 +9,7 @@ from array import array
 import pytest
 
 from capsule_mt.engine.library import checksum, widened
-from capsule_mt.models import weights
+from capsule_mt.models import opening
 from capsule_mt.models.checksums import write_facts
 from capsule_mt.models.int8_weights import FORMAT, Int8File
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
@@ -126,9 +126,9 @@ def test_a_folder_of_other_weights(tmp_path):
         SafetensorsFile.in_folder(tmp_path)
 
 
-@pytest.mark.parametrize("min_mapped_size", [0, weights.MIN_MAPPED_SIZE])
+@pytest.mark.parametrize("min_mapped_size", [0, opening.MIN_MAPPED_SIZE])
 def test_a_file_that_shrinks_while_it_is_open(min_mapped_size, tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "MIN_MAPPED_SIZE", min_mapped_size)
+    monkeypatch.setattr(opening, "MIN_MAPPED_SIZE", min_mapped_size)
     file = tmp_path / "model.safetensors"
     write_tensors(file, {"x": ("F32", [2, 3], DATA)})
     open_file = SafetensorsFile(file)
@@ -173,7 +173,7 @@ def test_checksums(size):
 @pytest.mark.parametrize("is_aligned", [True, False])  # a map that is not aligned is copied
 def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message, is_aligned, is_mapped, monkeypatch):
     if is_mapped:
-        monkeypatch.setattr(weights, "MIN_MAPPED_SIZE", 0)
+        monkeypatch.setattr(opening, "MIN_MAPPED_SIZE", 0)
     file = tmp_path / "int8.safetensors"
     named = {"w.codes": ("I8", [2, 2], codes), "w.largest": ("F32", [2], array("f", largest).tobytes())}
     if is_aligned:

@@ -1,0 +1,175 @@
+"""Fold source code by what a configuration fixes: a test that it decides leaves the branch that is taken.
+
+The text is edited at the positions of its syntax tree, so that what stays keeps its form, its comments and its order.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+# a value on a line of its own, in parentheses that were needed before it was shorter
+SPLIT_VALUE = re.compile(r"^( *[\w.]+ = |)\(\n +([^\n]+[^\n,(\[{])\n +\)$", re.MULTILINE)
+LONGEST_LINE = 119
+
+
+class Edit(NamedTuple):
+    """Replace the bytes from `start` to `end` of a text."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Known(NamedTuple):
+    """What tests may read: the values of their variables, and the words of which they read one at least."""
+
+    values: dict[str, Any]
+    words: frozenset[str]
+
+
+def fold(source: str, settings: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
+    """Return a module's source without the branches that are never taken.
+
+    Args:
+        settings: the values of the configuration's fields and properties.
+        variables: the values of variables, and of attributes of `self`, such as "self.guided_losses".
+    """
+    config = SimpleNamespace(**settings)
+    attributes = {name.removeprefix("self."): value for name, value in variables.items() if name.startswith("self.")}
+    values = {**variables, "config": config, "self": SimpleNamespace(config=config, **attributes)}
+    known = Known(values, frozenset({*settings, *variables, *attributes}))
+    if known.words.isdisjoint(re.findall(r"\w+", source)):
+        return source
+    while True:
+        text = Text(source)
+        folded = text.edited(_edits(text, known))
+        if folded == source:
+            return SPLIT_VALUE.sub(_joined, source)
+        source = folded
+
+
+def _joined(match: re.Match[str]) -> str:
+    line = match[1] + match[2].strip()
+    return line if len(line) <= LONGEST_LINE else match[0]
+
+
+class Text:
+    """A module's source, and the positions of its lines and nodes in bytes."""
+
+    def __init__(self, source: str) -> None:
+        self.raw = source.encode()
+        self.tree = ast.parse(source)
+        self.starts = [0]
+        for line in self.raw.splitlines(keepends=True):
+            self.starts.append(self.starts[-1] + len(line))
+
+    def span(self, node: Any) -> tuple[int, int]:
+        return self.starts[node.lineno - 1] + node.col_offset, self.starts[node.end_lineno - 1] + node.end_col_offset
+
+    def of(self, node: Any) -> str:
+        start, end = self.span(node)
+        return self.raw[start:end].decode()
+
+    def lines(self, first: int, last: int, left: int = 0) -> str:
+        """Return the lines from `first` to `last`, counted from 1, moved to the left."""
+        rows = self.raw[self.starts[first - 1] : self.starts[last]].decode().splitlines(keepends=True)
+        return "".join(row[left:] if row.strip() else row for row in rows)
+
+    def after(self, before: Any, node: Any) -> Edit:
+        """Remove a node's lines and all lines between it and the one before."""
+        return Edit(self.starts[before.end_lineno], self.starts[node.end_lineno], "")
+
+    def edited(self, edits: Iterable[Edit]) -> str:
+        """Return the text after the edits; of two that overlap, only the first is made."""
+        parts, end = [], 0
+        for edit in sorted(edits, key=lambda edit: (edit.start, -edit.end)):
+            if edit.start >= end:
+                parts += [self.raw[end : edit.start], edit.text.encode()]
+                end = edit.end
+        return b"".join([*parts, self.raw[end:]]).decode()
+
+
+def _edits(text: Text, known: Known) -> Iterator[Edit]:
+    for node in ast.walk(text.tree):
+        if isinstance(node, ast.FunctionDef):
+            yield from _edits_of_constants(text, node)
+        for name in ("body", "orelse"):
+            statements = getattr(node, name, None)
+            if isinstance(statements, list):
+                yield from _edits_of_block(text, known, statements, isinstance(node, ast.Module))
+        if isinstance(node, ast.IfExp) and (value := _value(node.test, known)) is not None:
+            yield Edit(*text.span(node), text.of(node.body if value else node.orelse))
+        elif isinstance(node, ast.BoolOp):
+            open_parts = [part for part in node.values if _value(part, known) is None]
+            if _value(node, known) is None and len(open_parts) < len(node.values):
+                word = " and " if isinstance(node.op, ast.And) else " or "
+                yield Edit(*text.span(node), word.join(map(text.of, open_parts)))
+        if isinstance(node, (ast.BoolOp, ast.Compare, ast.Attribute)) and (value := _value(node, known)) is not None:
+            yield Edit(*text.span(node), str(value))
+
+
+def _value(test: ast.expr, known: Known) -> bool | None:
+    """Return whether a test is true; `None` if the configuration does not decide it."""
+    if isinstance(test, ast.BoolOp):
+        decisive = isinstance(test.op, ast.Or)
+        values = [_value(part, known) for part in test.values]
+        return decisive if decisive in values else None if None in values else not decisive
+    if not any(getattr(node, "id", getattr(node, "attr", None)) in known.words for node in ast.walk(test)):
+        return None
+    try:
+        value = eval(compile(ast.Expression(test), "a test", "eval"), {"__builtins__": {}}, dict(known.values))
+    except Exception:  # it reads what is not known, or is not made to be evaluated here
+        return None
+    return value if isinstance(value, bool) else None
+
+
+def _edits_of_constants(text: Text, function: ast.FunctionDef) -> Iterator[Edit]:
+    """Put the value of a variable that is set once, to True or False, in its places."""
+    for before, statement in pairwise(function.body):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=bool(value))):
+                places = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
+                if sum(isinstance(node.ctx, ast.Store) for node in places) == 1:
+                    yield text.after(before, statement)
+                    yield from (
+                        Edit(*text.span(node), str(value)) for node in places if isinstance(node.ctx, ast.Load)
+                    )
+
+
+def _edits_of_block(text: Text, known: Known, statements: list[ast.stmt], is_module: bool) -> Iterator[Edit]:
+    for number, statement in enumerate(statements):
+        if isinstance(statement, ast.If) and (value := _value(statement.test, known)) is not None:
+            yield _branch(text, statement, value, alone=len(statements) == 1)
+        if isinstance(statement, (ast.Return, ast.Raise)) and statement is not statements[-1] and not is_module:
+            end = statements[-1].end_lineno or 0
+            yield Edit(text.starts[statements[number].end_lineno or 0], text.starts[end], "")
+
+
+def _branch(text: Text, node: ast.If, value: bool, alone: bool) -> Edit:
+    """Leave one branch of an `if` or an `elif`."""
+    start, end = text.starts[node.lineno - 1], text.starts[node.end_lineno or 0]
+    last = node.body[-1].end_lineno or 0
+    is_elif = text.raw[text.span(node)[0] :].startswith(b"elif")
+    left = node.body[0].col_offset - node.col_offset
+    body_line = (node.test.end_lineno or 0) + 1
+    while not text.lines(body_line - 1, body_line - 1).rstrip().endswith(":"):  # `):` of a long test
+        body_line += 1
+    if value and is_elif:
+        return Edit(start, end, " " * node.col_offset + "else:\n" + text.lines(body_line, last))
+    if value:
+        return Edit(start, end, text.lines(body_line, last, left))
+    if not node.orelse:
+        return Edit(start, end, " " * node.col_offset + "pass\n" if alone and not is_elif else "")
+    following = node.orelse[0]
+    chain = len(node.orelse) == 1 and text.raw[text.span(following)[0] :].startswith(b"elif")
+    otherwise = last + 1
+    while not text.lines(otherwise, otherwise).strip().startswith(("else:", "elif ")):
+        otherwise += 1
+    if is_elif:
+        return Edit(start, text.starts[otherwise - 1], "")
+    if chain:
+        return Edit(start, text.starts[otherwise - 1] + node.col_offset + len("elif"), " " * node.col_offset + "if")
+    return Edit(start, end, text.lines(otherwise + 1, node.end_lineno or 0, left))

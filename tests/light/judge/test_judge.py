@@ -1,0 +1,265 @@
+"""Judges: the evidence of an encoder against plain loops, numbers fitted to marked words, and reasons by name."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+
+from capsule_mt import Encoder, Judge, UnsupportedModelError
+from capsule_mt.coverage.problems import problems_in
+from capsule_mt.coverage.reasons import LEVELS
+from capsule_mt.files.lines import judgement_record
+from capsule_mt.judge.judge import MAX_PROBE_DEVIATION
+from capsule_mt.judge.numbers import JudgeNumbers, WordOdds, largest_window, read_numbers
+from capsule_mt.judge.witness import EVIDENCE, Witness
+from capsule_mt.models.tensors import floats
+from tests.light.judge.encoders import LAYERS, POSITIONS, WIDTH, sentence, write_encoder
+
+NO_ODDS = WordOdds((0.0,) * len(EVIDENCE), (1.0,) * len(EVIDENCE), (0.0,) * len(EVIDENCE), -9.0, 1.0, 0.0)
+NO_THRESHOLDS = {"another text": 9.0, "left out": 9.0, "made up": 9.0, "order": 9.0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return Encoder.from_pretrained(folder, layers=[1, LAYERS])
+
+
+@pytest.fixture(scope="module")
+def witness(encoder):
+    return Witness(encoder, 1)
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True)) / (math.hypot(*a) * math.hypot(*b))
+
+
+def rows_of(encoder, text, layer):
+    numbers = floats(encoder.hidden_states([text])[0].states[layer])
+    return [list(numbers[start : start + WIDTH]) for start in range(0, len(numbers), WIDTH)]
+
+
+def test_evidence_is_that_of_plain_loops(encoder, witness):
+    """Words of one token each, so that a word's similarity is its token's."""
+    source, target = "bal den fir gom kun", "den bal kal fir"
+    [evidence] = witness.compare([source], [target])
+    first, second = (rows_of(encoder, text, 1)[1:-1] for text in (source, target))
+    similarities = [[cosine(a, b) for b in second] for a in first]
+    best = [max(row) for row in similarities]
+    margins = []
+    for index, row in enumerate(similarities):
+        others = [max(other[column] for k, other in enumerate(similarities) if k != index) for column in range(4)]
+        margins.append(max(value - other for value, other in zip(row, others, strict=True)))
+    means = [
+        [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
+        for rows in (rows_of(encoder, text, LAYERS) for text in (source, target))
+    ]
+    assert evidence.similarity == pytest.approx(cosine(*means), abs=1e-5)
+    around = [1.0, *best, 1.0], [1.0, *margins, 1.0]
+    for index, word in enumerate(evidence.source):
+        assert source[word.start : word.end] == source.split()[index]
+        near = [min(numbers[index], numbers[index + 2]) for numbers in reversed(around)]
+        expected = [best[index], margins[index], best[index], *near, evidence.similarity, -math.log(3)]
+        assert word.distances == pytest.approx([-value for value in expected], abs=1e-4)
+    assert [word.partner for word in evidence.target] == [1, 0, evidence.target[2].partner, 2]
+
+
+def test_the_other_direction_is_the_same_evidence_swapped(witness):
+    [there] = witness.compare(["bal den fir gom"], ["fir gom bals"])
+    [back] = witness.compare(["fir gom bals"], ["bal den fir gom"])
+    for word, other in zip((*there.source, *there.target), (*back.target, *back.source), strict=True):
+        assert word.distances == pytest.approx(other.distances, abs=1e-5)
+    assert there.disorder == pytest.approx(there.swapped().disorder)
+
+
+def test_disorder_counts_exchanged_pairs_and_more_of_them_count_more(witness):
+    words = sentence(random.Random(3), 8)
+    orders = [words, [*words[4:], *words[:4]], words[::-1]]
+    evidence = witness.compare([" ".join(words)] * 3, [" ".join(order) for order in orders])
+    assert [pair.disorder for pair in evidence] == pytest.approx([0.0, 16 / 28 * 8**0.5, 8**0.5])
+    assert witness.compare(["bal den fir"], ["fir den bal"])[0].disorder == 0.0  # too few words to tell
+
+
+def test_a_text_of_more_tokens_than_the_encoder_reads_is_compared_in_parts(witness):
+    words = sentence(random.Random(4), 60)
+    assert len(words) > POSITIONS
+    [evidence] = witness.compare([" ".join(words)], [" ".join(words)])
+    assert [word.partner for word in evidence.source] == list(range(60))
+
+
+def test_marks_and_texts_without_words_have_no_words(witness):
+    [evidence] = witness.compare(["bal, den!"], ["?"])
+    assert [word.end - word.start for word in evidence.source] == [3, 3]
+    assert evidence.target == ()
+    assert [word.partner for word in evidence.source] == [None, None]
+
+
+def pairs_with_losses(seed: int, count: int):
+    """Pairs of equal texts, of half of which some words in a row are lost; and the spans of these."""
+    generator = random.Random(seed)
+    pairs = []
+    for _ in range(count):
+        words = sentence(generator, generator.randrange(6, 12))
+        start = generator.randrange(len(words) - 3)
+        end = start + (generator.randrange(1, 4) if generator.random() < 0.5 else 0)
+        source = " ".join(words)
+        span = len(" ".join(words[:start])) + (start > 0), len(" ".join(words[:end]))
+        pairs.append((source, " ".join([*words[:start], *words[end:]]), (span,) if end > start else ()))
+    return pairs
+
+
+@pytest.fixture(scope="module")
+def numbers(witness):
+    pytest.importorskip("numpy")
+    from capsule_mt.coverage.calibration import judging
+
+    lost = pairs_with_losses(1, 80)
+    marked = [judging.MarkedPair(source, target, spans, ()) for source, target, spans in lost]
+    marked += [judging.MarkedPair(target, source, (), spans) for source, target, spans in lost]
+    clean = [(source, source) for source, *_ in pairs_with_losses(2, 60)]
+    values = judging.fit(witness, marked, {"one": clean[:30], "two": clean[30:]})
+    assert values["words"]["left out"]["marked"] == values["words"]["made up"]["marked"] > 50
+    return JudgeNumbers(
+        encoder="a/b",
+        layers=(1, LAYERS),
+        probes=tuple(map(tuple, values["probes"])),
+        left_out=judging.read_odds(values["words"]["left out"]),
+        made_up=judging.read_odds(values["words"]["made up"]),
+        thresholds={name: reason["threshold"] for name, reason in values["reasons"].items()},
+    )
+
+
+def test_fitted_numbers_find_the_words_that_are_lost_elsewhere(encoder, numbers):
+    lost = pairs_with_losses(5, 60)
+    judge = Judge(encoder, numbers)
+    for sources, translations, side, name in (
+        ([pair[0] for pair in lost], [pair[1] for pair in lost], "left_out", "left out"),
+        ([pair[1] for pair in lost], [pair[0] for pair in lost], "made_up", "made up"),
+    ):
+        right = wrong = missed = 0
+        for (source, _, spans), judgement in zip(lost, judge.score(sources, translations), strict=True):
+            marks = {word.start for word in getattr(judgement, side)}
+            starts = {start for start in range(len(source)) if any(a <= start < b for a, b in spans)}
+            right, wrong = right + len(marks & starts), wrong + len(marks - starts)
+            missed += sum(source[start - 1 : start] in ("", " ") for start in starts - marks)
+            if not spans:
+                assert name not in [reason.name for reason in judgement.reasons]
+        assert right > 9 * (wrong + missed), (right, wrong, missed)
+
+
+def judged(encoder, *pair, thresholds=(), odds=NO_ODDS, **languages):
+    numbers = JudgeNumbers("a/b", (1, LAYERS), (), odds, odds, NO_THRESHOLDS | dict(thresholds))
+    return Judge(encoder, numbers).score([pair[0]], [pair[1]], **languages)[0]
+
+
+def test_each_reason_has_its_name_and_its_threshold(encoder):
+    words = "bal den fir gom kun dal"
+    other = "gal ken dim"
+    assert judged(encoder, words, other).reasons == ()
+    names = ["another text", "left out", "made up", "order"]
+    reasons = [judged(encoder, words, other, thresholds={name: -2.0}).reasons for name in names]
+    assert [[reason.name for reason in row] for row in reasons] == [[name] for name in names]
+    sure = NO_ODDS._replace(bias=9.0)
+    assert judged(encoder, words, other, odds=sure, thresholds={"left out": 0.5}).reasons[0].source == words
+    assert judged(encoder, words, other, odds=sure, thresholds={"made up": 0.5}).reasons[0].target == other
+    assert [reason.name for reason in judged(encoder, words, words.upper()).reasons] == ["copy"]
+    assert judged(encoder, "bal den", "BAL DEN").reasons == ()  # a name, perhaps
+
+
+def test_what_rules_find_is_a_reason_under_its_name(encoder):
+    pair = "Am 3. Mai kamen 20 Leute.", "On 3 June 25 people came."
+    judgement = judged(encoder, *pair, src_lang="de", tgt_lang="en")
+    assert {"dates", "numbers"} <= {reason.name for reason in judgement.reasons if reason.is_fault}
+    assert {check.kind for check in judgement.checks} >= {"months", "numbers"}
+    assert "dates" not in {reason.name for reason in judged(encoder, *pair).reasons}  # which needs a language
+
+
+def test_blank_texts_and_wrong_arguments(encoder, numbers):
+    judge = Judge(encoder, numbers)
+    assert judge.score(["", "bal den", " "], ["bal", "", "\t"]) == [None, None, None]
+    assert judge.score([], []) == []
+    with pytest.raises(ValueError, match="`translations` must be as many as the 1 sources, got 2"):
+        judge.score(["bal"], ["bal", "den"])
+    with pytest.raises(TypeError, match="`sources` must be a sequence of texts"):
+        judge.score("bal", ["bal"])
+    with pytest.raises(TypeError, match="`translations` must be a sequence of texts"):
+        judge.score(["bal"], [None])
+
+
+def test_a_batch_changes_nothing(encoder, numbers):
+    judge, pairs = Judge(encoder, numbers), pairs_with_losses(7, 70)
+    together = judge.score([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+    assert together == [judge.score([source], [target])[0] for source, target, _ in pairs]
+
+
+def test_another_encoder_is_refused_by_name(tmp_path):
+    needed = "a judge needs intfloat/multilingual-e5-small"
+    with pytest.raises(UnsupportedModelError, match=f"has too few layers; {needed}"):
+        Judge.from_pretrained(write_encoder(tmp_path / "two"))
+    deep = write_encoder(tmp_path / "twelve", num_layers=12)
+    with pytest.raises(UnsupportedModelError, match=rf"gives two texts a cosine of .*, not 0\.\d+; {needed}"):
+        Judge.from_pretrained(deep)
+
+
+def test_an_encoder_is_known_by_its_probes(encoder, witness, numbers):
+    Judge(encoder, numbers).check_encoder()
+    first, *others = numbers.probes
+    moved = (first[0], first[1], first[2] - 1.5 * MAX_PROBE_DEVIATION)
+    with pytest.raises(UnsupportedModelError, match="a judge needs a/b"):
+        Judge(encoder, numbers._replace(probes=(moved, *others))).check_encoder()
+
+
+def test_the_numbers_of_the_package():
+    numbers = read_numbers()
+    assert numbers.encoder == "intfloat/multilingual-e5-small"
+    assert numbers.thresholds.keys() == NO_THRESHOLDS.keys()
+    for odds in (numbers.left_out, numbers.made_up):
+        assert {len(odds.means), len(odds.deviations), len(odds.weights)} == {len(EVIDENCE)}
+        assert min(odds.deviations) > 0
+        assert odds.slope > 0
+
+
+def test_the_largest_window_counts_missing_words_as_nothing():
+    assert largest_window([0.9, 0.0, 0.3, 0.6, 0.2, 0.5]) == pytest.approx(0.4)
+    assert largest_window([0.9]) == pytest.approx(0.18)
+    assert largest_window([]) == 0.0
+
+
+def test_spans_between_marks_are_offsets_into_the_text_without_them():
+    pytest.importorskip("numpy")
+    from capsule_mt.coverage.calibration.judging import spans_in
+
+    text = "<<<ab>>> cd <<<e>>>"
+    plain = text.replace("<<<", "").replace(">>>", "")
+    assert [plain[start:end] for start, end in spans_in(text)] == ["ab", "e"]
+
+
+def test_problems_say_what_a_judge_has_found(encoder):
+    sure = NO_ODDS._replace(bias=9.0)
+    thresholds = {"left out": 0.5, "another text": -2.0}
+    pair = "bal den 20 fir", "gom 21 kun dal"
+    record = judgement_record(judged(encoder, *pair, odds=sure, thresholds=thresholds))
+    problems = problems_in(*pair, {"judgement": record})
+    assert [problem.level for problem in problems] == sorted((problem.level for problem in problems), key=LEVELS.index)
+    messages = [problem.message for problem in problems]
+    assert "Probably a translation of another text." in messages
+    assert "Probably left out: bal den 20 fir" in messages
+    assert any("number" in message for message in messages)
+    assert json.loads(json.dumps(record)) == record
+
+
+def test_a_judge_needs_neither_torch_nor_numpy(folder):
+    code = (
+        "import sys\nfrom capsule_mt.judge.witness import Witness\nfrom capsule_mt import Encoder, Judge\n"
+        f"print(len(Witness(Encoder.from_pretrained({str(folder)!r}), 2).compare(['bal den'], ['den'])))\n"
+        "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "1\n"), result.stderr
