@@ -27,6 +27,7 @@ PAGES = (
 SUBJECTS = {  # the first word of an id, and its heading
     "routing": "Routing",
     "models": "Models",
+    "checks": "Reasons to check a translation",
     "marks": "Marks of words that are left out or made up",
     "alarm": "The alarm of a sentence",
     "speed": "Speed",

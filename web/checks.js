@@ -3,8 +3,9 @@
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
-  BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, CODE_MARKS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE,
-  MAX_SWAP_TEXT, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS, ROMAN_VALUES, RULES, VERBS,
+  BEFORE_NAME, BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, CODE_MARKS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_NAME,
+  MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MIN_DOUBLED, MIN_NAME, MIN_SIMILAR, MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS,
+  ROMAN_VALUES, RULES, STEM, UNITS, VERBS,
 } from "./interface.js";
 import { withItems } from "./rewriting.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
@@ -37,8 +38,8 @@ export function checksOf(source, translation, words) {
   const smallNumbers = numbers.missing.length || numbers.added.length ? [] : texts.map((text, side) => (
     smallNumbersIn(text, words.numbers[side], words.names?.weekdays[side], weekdays[1 - side])));
   const faults = [
-    ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(numbers, texts, words), ...nameChecks("numbers", ...smallNumbers),
-    ...nameChecks("months", ...months), ...nameChecks("weekdays", ...weekdays),
+    ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(numbers, texts, words), ...changeChecks("numbers", ...smallNumbers),
+    ...changeChecks("months", ...months), ...changeChecks("weekdays", ...weekdays), ...nameChecks(texts, words.translated_names ?? []),
     ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
     ...doubledChecks(...texts), ...untranslatedCheck(texts, source.trim() === translation.trim()), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
     ...sentenceChecks(source, translation),
@@ -166,6 +167,7 @@ function pairedNumbers(texts) {
 /** Return numbers that one side lacks, in digits, words or Roman numerals. */
 function numberChecks({ missing, added, indices }, texts, words) {
   if (!missing.length && !added.length) return swapChecks(texts, words, indices);
+  if (isConverted(texts)) return [];
   const forward = unexplained(missing, added, texts, words, [0, 1]);
   const backward = unexplained(forward.remaining, forward.missing, texts, words, [1, 0]);
   const isLargePart = (number) => integerOf(number.replace(/\P{Nd}/gu, "")) > MAX_SMALL_NUMBER && new RegExp(words.large_number, "iu").test(texts[0]);
@@ -173,6 +175,12 @@ function numberChecks({ missing, added, indices }, texts, words) {
     ...joined(backward.remaining, texts[0]).map((number) => ["numbers", number, ""]),
     ...joined(backward.missing.filter((number) => !isLargePart(number)), texts[1]).map((number) => ["numbers", "", number]),
   ];
+}
+
+/** Whether only one text has imperial units, and the other one metric units instead. */
+function isConverted(texts) {
+  const [units, targetUnits] = texts.map((text) => UNITS.map((pattern) => new RegExp(pattern, "iu").test(text)));
+  return units.includes(true) && targetUnits.includes(true) && !units.some((hasUnit, index) => hasUnit && targetUnits[index]);
 }
 
 /** Return the phrases of two adjacent numbers that change places, as in "12 to 30" and "30 a 12": see checks/numbers.py. */
@@ -272,21 +280,21 @@ function keysOf(number) {
   return [number, ...(isPlainNumber(number) ? [integerOf(number)] : []), ...(hour ? [`${Number(hour)}:${minutes}`] : [])];
 }
 
-/** Return names that change: the value of a name on either side is not named on the other, as "two" and "três". */
-function nameChecks(kind, ...names) {
-  const [missing, added] = names.map((wordOf, side) =>
-    Array.from(wordOf).filter(([value]) => !names[1 - side].has(value)).map(([, word]) => word));
+/** Return names that change: the value of a name on either side stands less often on the other, as "two" and "três". */
+function changeChecks(kind, ...names) {
+  const [missing, added] = names.map((wordsOf, side) => Array.from(wordsOf)
+    .filter(([value, words]) => words.length > (names[1 - side].get(value)?.length ?? 0)).map(([, words]) => words.at(-1)));
   if (!missing?.length || !added?.length) return [];
   return [...missing.map((word) => [kind, word, ""]), ...added.map((word) => [kind, "", word])];
 }
 
-/** Return the first name of each month or weekday in a text. */
+/** Return the names of each month or weekday in a text. */
 function namedValues(text, valueOfName) {
   const [values, words] = [new Map(), wordsIn(text)];
   words.forEach((word, index) => {
     const name = folded(word).replaceAll("’", "'");
     const value = Object.hasOwn(valueOfName, name) && valueOfName[name];
-    if (value && !values.has(value) && !(VERBS.includes(name) && !isMonth(words, index))) values.set(value, word);
+    if (value && !(VERBS.includes(name) && !isMonth(words, index))) values.set(value, [...(values.get(value) ?? []), word]);
   });
   return values;
 }
@@ -297,12 +305,12 @@ function isMonth(words, index) {
   return words[index][0] !== words[index][0].toLowerCase() && (isWithin || /^\p{Nd}/u.test(words[index + 1]));
 }
 
-/** Return the first word for each number from 2 to 12 in a text, without hours ("halb acht") and weekdays that the other text names. */
+/** Return a word for each number from 2 to 12 in a text, without hours ("halb acht") and weekdays that the other text names. */
 function smallNumbersIn(text, names, weekdayOfName, otherWeekdays) {
   const [numbers, words] = [new Map(), wordsIn(text)];
   words.map(folded).forEach((word, index, foldedWords) => {
     const value = Object.hasOwn(names, word) ? names[word] : 0;
-    if (value > 1 && value <= MAX_SMALL_NUMBER && !numbers.has(value) && !HALF.includes(foldedWords[index - 1]) && !otherWeekdays?.has(weekdayOfName[word])) numbers.set(value, words[index]);
+    if (value > 1 && value <= MAX_SMALL_NUMBER && !numbers.has(value) && !HALF.includes(foldedWords[index - 1]) && !otherWeekdays?.has(weekdayOfName[word])) numbers.set(value, [words[index]]);
   });
   return numbers;
 }
@@ -345,6 +353,56 @@ function relatedTo(value, isAfternoon, isOtherAfternoon) {
 function romanValue(numeral) {
   const values = Array.from(numeral, (letter) => ROMAN_VALUES[letter]);
   return values.reduce((sum, value, index) => sum + (value < Math.max(...values.slice(index)) ? -value : value), 0);
+}
+
+// ---- names
+/** Return a name and the other name that the translation has instead, if all other names are the same: see checks/names.py. */
+function nameChecks(texts, patterns) {
+  if (!patterns[0] || !patterns[1]) return [];
+  const words = texts.map(wordsIn);
+  const names = words.map(namesAmong);
+  if (!names[0].length || names[0].length !== names[1].length) return [];
+  const [missing, added] = names.map((sideNames, side) => {
+    const stems = new Set(words[1 - side].map((word) => beginning(folded(word))));
+    return sideNames.filter((name) => !stems.has(beginning(stem(name))));
+  });
+  if (missing.length !== 1 || added.length !== 1) return [];
+  const isTranslated = [missing[0], added[0]].some((name, side) => {
+    const pattern = new RegExp(`^(?:${patterns[side]})$`, "iu");
+    return stem(name).split("-").some((part) => pattern.test(part));
+  });
+  return isTranslated || hasSimilar(missing[0], words[1]) || hasSimilar(added[0], words[0]) ? [] : [["names", missing[0], added[0]]];
+}
+
+/** Return the words with a capital within a sentence, without abbreviations. */
+function namesAmong(words) {
+  return words.filter((word, index) => {
+    const [letters, previous] = [Array.from(word), words[index - 1]];
+    return index && letters.length >= MIN_NAME && letters.length <= MAX_NAME && isCapital(letters[0]) && /^\p{Lowercase}/u.test(letters[1])
+      && (BEFORE_NAME.includes(previous) || isAlphanumeric(previous));
+  });
+}
+
+const isCapital = (letter) => /^\p{Uppercase}/u.test(letter);
+const stem = (name) => folded(name.replace(/['’]s?$/u, ""));
+const beginning = (word) => Array.from(word).slice(0, STEM).join("");
+
+function hasSimilar(name, words) {
+  const others = new Set(words.filter((word) => isCapital(word) && Array.from(word).length <= MAX_NAME).map(stem));
+  return [...others].some((other) => similarity(Array.from(stem(name)), Array.from(other)) >= MIN_SIMILAR);
+}
+
+/** Return the share of the letters of two words that is in their longest common subsequence. */
+function similarity(first, second) {
+  const lengths = Array(second.length + 1).fill(0);
+  for (const letter of first) {
+    let diagonal = 0;
+    second.forEach((other, index) => {
+      const longest = letter === other ? diagonal + 1 : Math.max(lengths[index], lengths[index + 1]);
+      [diagonal, lengths[index + 1]] = [lengths[index + 1], longest];
+    });
+  }
+  return 2 * lengths.at(-1) / (first.length + second.length);
 }
 
 // ---- signs

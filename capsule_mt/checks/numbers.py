@@ -1,5 +1,6 @@
 """The rules about numbers: in digits, in words and in Roman numerals, in either language's form."""
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -68,6 +69,8 @@ def _digit_checks(numbers: PairedNumbers, source: CheckedText, translation: Chec
     if not numbers.missing and not numbers.added:
         yield from _swap_checks(source, translation, numbers.indices)
         return
+    if _is_converted(source, translation):
+        return
     # once in each direction: a word of the other language may stand for a number of either text
     missing, added = _unexplained(numbers.missing, numbers.added, source, translation)
     added, missing = _unexplained(added, missing, translation, source)
@@ -78,6 +81,16 @@ def _digit_checks(numbers: PairedNumbers, source: CheckedText, translation: Chec
         added = [number for number in added if integer_of(re.sub(r"\D", "", number)) <= MAX_SMALL_NUMBER]
     for number in _joined(added, translation.prose):
         yield Check("numbers", "", number)
+
+
+def _is_converted(source: CheckedText, translation: CheckedText) -> bool:
+    """Return whether only one text has imperial units, and the other one metric units instead."""
+    units = check_words().units
+    has_units, has_target_units = (
+        [re.search(pattern, text.prose, re.IGNORECASE) is not None for pattern in units]
+        for text in (source, translation)
+    )
+    return any(has_units) and any(has_target_units) and not any(map(operator.and_, has_units, has_target_units))
 
 
 def _swap_checks(source: CheckedText, translation: CheckedText, indices: Sequence[int]) -> Iterator[Check]:

@@ -7,6 +7,7 @@ CheckKind = Literal[
     "numbers",
     "months",
     "weekdays",
+    "names",
     "signs",
     "placeholders",
     "tags",
@@ -26,8 +27,9 @@ class Check:
 
     If the `kind` is "end", `missing` and `added` are the final marks of source and translation. If it is
     "untranslated", `missing` is the text that stayed in the source language. If it is "sentences", they are the
-    numbers of sentences of source and translation, of which the longer text has more. If it is "numbers" and both are
-    given, two numbers change places, and they are the phrases from one to the other.
+    numbers of sentences of source and translation, of which the longer text has more. If it is "names", the name
+    `missing` became `added`. If it is "numbers" and both are given, two numbers change places, and they are the
+    phrases from one to the other.
     """
 
     kind: CheckKind

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from capsule_mt.checks.items import item_checks
 from capsule_mt.checks.named_values import month_checks, weekday_checks
+from capsule_mt.checks.names import name_checks
 from capsule_mt.checks.negation import negation_checks
 from capsule_mt.checks.numbers import digit_checks, number_checks
 from capsule_mt.checks.punctuation import bracket_checks, end_checks, sign_checks
@@ -23,6 +24,7 @@ RULES: Sequence[Rule] = (
     number_checks,
     month_checks,
     weekday_checks,
+    name_checks,
     sign_checks,
     end_checks,
     doubled_checks,

@@ -4,16 +4,21 @@ Each language of the file has numbers, tens and articles; the other lists may be
 
     numbers             the words for 0 to 19, each with its forms, separated by spaces
     tens                the words for 20, 30, ... 100
+    hundreds            the words for 200, 300, ... 900, if each is one word
+    units_before_tens   what 21, 22, ... 29 begin with, if they are one word that ends in the one for 20
     months, weekdays    from January and from Monday on; Portuguese "segunda" is Monday or second
     weekday_endings     what a weekday may end in; not "e" in German, since "Montage" is assembly, too
     articles            those that may be the number one, too
     negation            see `NegationPatterns`; the alternatives are regular expressions for whole words
+    translated_names    regular expressions for words with a capital that have a translation, such as "Germany"; only
+                        of languages that write other nouns in lower case
 
 Other lists are for all languages.
 
     month_verbs         months that are verbs, too
     half_hours          words before an hour: German "halb acht" and Dutch "half acht" are half past seven
     afternoon           regular expressions for what adds 12 to an hour
+    units               regular expressions for units of both systems; what is converted has another number
     large_numbers       regular expressions for parts of larger numbers: "trezentos", "half past two"
     signs               parts of words that stand for each sign, in any language
 """
@@ -43,13 +48,17 @@ class NegationPatterns(NamedTuple):
 
 
 class LanguageWords(NamedTuple):
-    """The words of a language: values by word for numbers, months and weekdays; the articles; patterns of negation."""
+    """The words of a language: values by word for numbers, months and weekdays; the articles; patterns of negation.
+
+    translated_names: the pattern of names that have a translation.
+    """
 
     numbers: Mapping[str, int]
     months: Mapping[str, int]
     weekdays: Mapping[str, int]
     articles: frozenset[str]
     negation: NegationPatterns | None
+    translated_names: str | None
 
 
 class CheckWords(NamedTuple):
@@ -59,11 +68,12 @@ class CheckWords(NamedTuple):
     month_verbs: Sequence[str]
     half_hours: Sequence[str]
     afternoon: str
+    units: Sequence[str]
     large_number: str
     sign_names: Mapping[str, Sequence[str]]
 
 
-NO_WORDS = LanguageWords({}, {}, {}, frozenset(), None)
+NO_WORDS = LanguageWords({}, {}, {}, frozenset(), None, None)
 
 
 def words_in(language: str | None) -> LanguageWords:
@@ -84,19 +94,26 @@ def check_words() -> CheckWords:
         lists["month_verbs"],
         lists["half_hours"],
         "|".join(lists["afternoon"]),
+        [_whole_words(units) for units in lists["units"].values()],
         "|".join([*lists["large_numbers"], *tens, *teens]),
         lists["signs"],
     )
 
 
 def _language_words(lists: Mapping[str, Any]) -> LanguageWords:
-    negation = lists.get("negation")
+    negation, names = lists.get("negation"), lists.get("translated_names")
+    numbers = _values(lists["numbers"], range(20)) | _values(lists.get("hundreds", ()), range(200, 901, 100))
+    for ten, forms in zip(range(20, 101, 10), lists["tens"], strict=True):
+        beginnings = lists.get("units_before_tens", ()) if ten < 100 else ()
+        compounds = (" ".join(beginning + form for form in forms.split()) for beginning in beginnings)
+        numbers |= _values([forms, *compounds], range(ten, ten + 10))
     return LanguageWords(
-        _values(lists["numbers"], range(20)) | _values(lists["tens"], range(20, 101, 10)),
+        numbers,
         _values(lists.get("months", ()), range(1, 13)),
         _values(lists.get("weekdays", ()), range(1, 8), ("", *lists.get("weekday_endings", ()))),
         frozenset(lists["articles"]),
         negation and NegationPatterns(**{name: _whole_words(words) for name, words in negation.items()}),
+        names and _whole_words([alternative for line in names for alternative in line.split()]),
     )
 
 

@@ -27,7 +27,8 @@ PAGE_HEAD = (
     "<style>body{font:1rem/1.5 system-ui,sans-serif;margin:1rem}table{border-collapse:collapse;width:100%}"
     "th,td{border-top:1px solid #8888;padding:.4rem .8rem .4rem 0;text-align:left;vertical-align:top}"
     "ul{margin:0;padding-left:1.2em}mark{background:#fd06;color:inherit}"
-    ".fault{text-decoration:underline solid #c00}.doubt{text-decoration:underline dotted}"
+    ".fault{text-decoration:underline solid #c00}.probable{text-decoration:underline dashed}"
+    ".hint{text-decoration:underline dotted}"
     "@media(max-width:40rem){tbody,tr,td{display:block}"
     "tr{border-top:1px solid #8888;padding:.4rem 0}td{border:0;padding:0}tr:first-child{display:none}}"
     ":root{color-scheme:light dark}</style>"
@@ -117,7 +118,7 @@ def _json(row: ReportRow) -> str:
 
 def _tsv(row: ReportRow) -> str:
     # a full stop would stand before the semicolon
-    messages = "; ".join(problem.message.rstrip(".") for problem in _problems_of_row(row))
+    messages = "; ".join(problem.message_with_share.rstrip(".") for problem in _problems_of_row(row))
     cells = [str(row.label), *row.columns, messages, row.source, row.translation or ""]
     return "\t".join(one_line(cell).replace("\t", " ") for cell in cells)
 
@@ -127,7 +128,7 @@ def _html(row: ReportRow) -> Iterator[str]:
     problems = _problems_of_row(row)
     if not problems:
         return
-    messages = "".join(f"<li>{html.escape(problem.message)}" for problem in problems)
+    messages = "".join(f"<li>{html.escape(problem.message_with_share)}" for problem in problems)
     texts = [
         _marked(text, side, problems) for side, text in (("source", row.source), ("target", row.translation or ""))
     ]

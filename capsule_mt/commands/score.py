@@ -73,7 +73,8 @@ def parse_arguments() -> argparse.Namespace:
         choices=METHODS,
         help="also check coverage: attention uses the attention head that `capsule-mt calibrate` chose, deletion "
         "works with any model; without a value, auto, the first method that the model supports, which marks words "
-        "only in sentences that raise the alarm; a named method marks all words that seem to be left out",
+        "only in sentences that raise the alarm; with a reverse model, also words that were made up; a named method "
+        "marks all words that seem to be left out",
     )
     parser.add_argument(
         "--adequacy",
@@ -183,7 +184,10 @@ def has_checks(arguments: argparse.Namespace) -> bool:
 
 def row_maker(translator: "Scorer | None", judge: "Judge | None", arguments: argparse.Namespace) -> RowMaker:
     """Return what scores pairs, by a model or a judge or both, and writes a row for each."""
-    coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
+    coverage = None
+    if arguments.coverage is not None and translator is not None:
+        finds_inventions = arguments.coverage in ("auto", "verified") and translator.gives_support
+        coverage = CoverageOptions(method=arguments.coverage, support=finds_inventions)
     settings = {name: getattr(arguments, name) for name in ("batch_tokens", "src_lang", "tgt_lang")}
     form = form_of(arguments)
 

@@ -8,6 +8,7 @@ from capsule_mt.checks.repetition import repeated_phrases
 from capsule_mt.checks.rules import checks_of
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport
+from capsule_mt.coverage.reasons import MIN_SUPPORT
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.text.segments import Document
 from capsule_mt.text.vocabulary import folded
@@ -22,6 +23,7 @@ def coverage_of(
     threshold: float | None = None,
     method: CoveredBy | None = None,
     marks_single_words: bool = True,
+    precision: float | None = None,
 ) -> Coverage:
     """Join the coverages of a text's pieces.
 
@@ -31,7 +33,9 @@ def coverage_of(
         written: the model's output for each piece, before anything was put back; `PieceSupport` refers to it.
         threshold: the score below which a sentence is an alarm.
         method: what marked the words.
-        marks_single_words: whether words are also marked in sentences that do not raise the alarm.
+        marks_single_words: whether words are also marked in sentences that do not raise the alarm. Words of the
+            translation are, if the source supports one of them so little that it is probably made up.
+        precision: the share of such marks that a reader found right.
     """
     parts, weights = [], []
     rows = zip(document.pieces, pieces, translations, written, strict=True)
@@ -51,7 +55,8 @@ def coverage_of(
         )
         if coverage.support is not None:
             target_words = tuple(_target_words(coverage.support, output, translation, offset))
-            if not shows_marks:
+            is_invented = any(word.marked and word.supported < MIN_SUPPORT for word in target_words)
+            if not shows_marks and not is_invented:
                 target_words = tuple(replace(word, marked=False) for word in target_words)
             sentences = (replace(part.sentences[0], is_unrelated=coverage.support.is_unrelated),)
             part = replace(part, support=coverage.support.score, target_words=target_words, sentences=sentences)
@@ -62,7 +67,7 @@ def coverage_of(
         copied = tuple(Word(match[0], *match.span(), covered=1.0, marked=False) for match in matches)
         parts.append(Coverage(1.0, copied, (SentenceCoverage(start, end, score=1.0),), ()))
         weights.append(len(copied))
-    return joined(parts, weights, threshold, method)
+    return replace(joined(parts, weights, threshold, method), precision=precision)
 
 
 def with_checks(coverage: Coverage, text: str, translation: str, languages: tuple[str | None, str | None]) -> Coverage:

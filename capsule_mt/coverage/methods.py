@@ -93,9 +93,19 @@ class Calibration:
     @property
     def marks_single_words(self) -> bool:
         """Whether words outside alarmed sentences are marked by default: not if readers found most marks wrong."""
+        precision = self.precision_of(DEFAULT_MARKS)
+        return precision is None or precision >= MIN_PRECISION
+
+    def precision_of(self, marks: Marks) -> float | None:
+        """The share of these marks that a reader found right; `None` if nobody read them."""
         verified = self.methods.get("verified", {})
-        counts = verified.get("marks", {}).get(DEFAULT_MARKS) if verified.get("labels") == "by hand" else None
-        return counts is None or counts["precision"] >= MIN_PRECISION
+        counts = verified.get("marks", {}).get(marks) if verified.get("labels") == "by hand" else None
+        return None if counts is None else float(counts["precision"])
+
+    @property
+    def retries_marks(self) -> bool:
+        """Whether a sentence with a mark is translated again: if that improved this model's translations."""
+        return bool(self.methods.get("verified", {}).get("retries_marks"))
 
     @property
     def unrelated_alarm(self) -> float | None:

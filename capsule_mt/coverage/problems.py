@@ -7,29 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
+from capsule_mt.coverage.reasons import LEVELS, MIN_PRECISION, MIN_SUPPORT, REASONS, Level
+
 Side = Literal["source", "target"]
 Values = Mapping[str, Any]
-# kinds of checks whose messages have the same form
-NOUNS = {
-    "numbers": "number",
-    "months": "month",
-    "weekdays": "weekday",
-    "signs": "sign",
-    "placeholders": "placeholder",
-    "tags": "tag",
-    "urls": "address",
-    "brackets": "pair of brackets",
-    "negation": "negation",
-}
-UNRELATED = "Perhaps a translation of another text"
-# reasons of a judge that are estimates
-JUDGED = {
-    "another text": UNRELATED,
-    "left out": "Perhaps left out",
-    "made up": "Perhaps made up",
-    "order": "Perhaps in another order",
-}
-EMPTY = "The translation is empty."
+# the reasons of a judge that are estimates
+JUDGED = {"another text": "unrelated", "left out": "left_out", "made up": "made_up", "order": "order"}
 BETWEEN_WORDS = r"[\W_]+"
 HAS_LETTER = re.compile(r"[^\W_]")
 MIN_COVERED = 0.5  # a word below it, such as an article, is shown with the marked words around it
@@ -46,17 +29,44 @@ class ProblemSpan(NamedTuple):
 class Problem(NamedTuple):
     """Something to check in a translation.
 
-    level: "fault" if a rule has found it, "doubt" if it is an estimate.
+    level: how certain it is.
+    reason: its name in `REASONS`.
     spans: where it is; none if it concerns a whole text.
+    share: the share of such marks of the model that a reader found right, if one read them.
     """
 
-    level: Literal["fault", "doubt"]
+    level: Level
     message: str
     spans: tuple[ProblemSpan, ...] = ()
+    reason: str = ""
+    share: float | None = None
+
+    @property
+    def message_with_share(self) -> str:
+        """The message for a reader who does not know how right such marks are."""
+        if self.share is None:
+            return self.message
+        return f"{self.message} ({int(10 * self.share + 0.5)} of 10 such marks are right)"
 
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values, as reports and the server's answers have it."""
-        return {"level": self.level, "message": self.message, "spans": [span._asdict() for span in self.spans]}
+        values: dict[str, Any] = {"level": self.level, "reason": self.reason, "message": self.message}
+        values["spans"] = [span._asdict() for span in self.spans]
+        return values if self.share is None else {**values, "share": self.share}
+
+
+def problem_of(
+    reason: str,
+    spans: Sequence[ProblemSpan] = (),
+    *,
+    is_added: bool = False,
+    share: float | None = None,
+    **fields: str,
+) -> Problem:
+    """Return a problem with the level and the message of a reason, whose fields are given."""
+    row = REASONS[reason]
+    message = (row.added if is_added else row.message).format(**fields)
+    return Problem(row.level, message, tuple(spans), reason, share)
 
 
 def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
@@ -66,11 +76,11 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
         record: what is known about it: any of `is_unrelated`, `language`, `unknown`, `has_other_placeholders`,
             `coverage` (as for `problems_of`) and `judgement` (`capsule_mt.files.lines.judgement_record`).
     """
-    problems = [Problem("fault", EMPTY)] if source.strip() and not translation.strip() else []
+    problems = [problem_of("empty")] if source.strip() and not translation.strip() else []
     if "language" in record:
-        problems.append(Problem("doubt", f"The text seems to be in another language: {record['language']}"))
+        problems.append(problem_of("language", language=record["language"]))
     if "unknown" in record:
-        problems.append(Problem("fault", f"The model cannot read {record['unknown']:.0%} of the text."))
+        problems.append(problem_of("unreadable", part=f"{record['unknown']:.0%}"))
     coverage = record.get("coverage")
     if coverage is not None:
         problems += problems_of(coverage, source, translation)
@@ -79,98 +89,124 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
         problems += _problems_of_judgement(judgement, source, translation, with_checks=coverage is None)
     checks = (coverage or judgement or {}).get("checks", ())
     if record.get("has_other_placeholders") and not any(check["kind"] == "placeholders" for check in checks):
-        problems.append(Problem("fault", "The placeholders are others, or in another order."))
+        problems.append(problem_of("items"))
     if record.get("is_unrelated"):
-        problems.append(Problem("doubt", f"{UNRELATED}."))
-    return sorted(problems, key=lambda problem: problem.level == "doubt")
+        problems.append(problem_of("unrelated", words="."))
+    return _sorted(problems)
 
 
 def problems_of(coverage: Values, source: str, translation: str) -> list[Problem]:
-    """Return what a coverage finds: faults, then doubts: alarms, single words, and last of all unrelated sentences.
+    """Return what a coverage finds, most certain first.
 
     Args:
         coverage: the record of a coverage (`capsule_mt.files.lines.coverage_record`).
     """
     checks = coverage.get("checks", ())
-    faults = [_problem_of_check(check, source, translation) for check in checks]
     if not any(check["kind"] == "doubled" for check in checks):
         doubled = ({"kind": "doubled", "missing": "", "added": phrase} for phrase in coverage["repetitions"])
-        faults += [_problem_of_check(check, source, translation) for check in doubled]
+        checks = [*checks, *doubled]
+    faults = _problems_of_checks(checks, source, translation)
     alarms = [
         ProblemSpan("source", sentence["start"], sentence["end"])
         for sentence in coverage["sentences"]
         if sentence.get("below_threshold")
     ]
-    unverified = "" if coverage.get("method", "verified") == "verified" else ", unverified"
-
-    omissions = [*_problems_of_words(coverage["words"], source, "source", f"Perhaps left out{unverified}")]
-    # those that an alarm confirms come first
-    omissions.sort(key=lambda omission: not any(_begins_in(omission.spans[0], alarm) for alarm in alarms))
-    inventions = _problems_of_words(coverage.get("target_words", ()), translation, "target", "Perhaps made up")
+    omissions = [*_omissions(coverage, source, alarms)]
     fault_spans = [span for fault in faults for span in fault.spans]
     doubts = [
-        doubt for doubt in (*omissions, *inventions) if not any(_is_in(doubt.spans[0], span) for span in fault_spans)
+        doubt
+        for doubt in (*omissions, *_inventions(coverage, translation))
+        if not any(_is_in(doubt.spans[0], span) for span in fault_spans)
     ]
     # an alarm that a problem within its sentence explains is not repeated
     explained = [*fault_spans, *(span for omission in omissions for span in omission.spans)]
     incomplete = [
-        Problem("doubt", f"Perhaps incomplete: {source[alarm.start : alarm.end]}")
+        problem_of("incomplete", words=source[alarm.start : alarm.end])
         for alarm in alarms
         if not any(_is_in(span, alarm) for span in explained)
     ]
     unrelated = [
-        Problem("doubt", f"{UNRELATED}: {source[sentence['start'] : sentence['end']]}")
+        problem_of("unrelated", words=f": {source[sentence['start'] : sentence['end']]}")
         for sentence in coverage["sentences"]
         if sentence.get("is_unrelated")
     ]
-    return [*faults, *incomplete, *doubts, *unrelated]
+    return _sorted([*faults, *incomplete, *doubts, *unrelated])
+
+
+def _sorted(problems: Sequence[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: LEVELS.index(problem.level))
 
 
 def _problems_of_judgement(
     judgement: Values, source: str, translation: str, *, with_checks: bool
 ) -> Iterator[Problem]:
     """Yield what a judge finds, and with `with_checks` what rules have found for it."""
-    for check in judgement["checks"] if with_checks else ():
-        yield _problem_of_check(check, source, translation)
+    if with_checks:
+        yield from _problems_of_checks(judgement["checks"], source, translation)
     for reason in judgement["reasons"]:
         words = [("source", word) for word in judgement["left_out"]] if reason["name"] == "left out" else []
         words += [("target", word) for word in judgement["made_up"]] if reason["name"] == "made up" else []
         if not reason["is_fault"]:
-            spans = tuple(ProblemSpan(cast(Side, side), word["start"], word["end"]) for side, word in words)
-            about = reason["source"] or reason["target"]
-            yield Problem(
-                "doubt", JUDGED.get(reason["name"], reason["name"]) + (f": {about}" if about else "."), spans
-            )
+            spans = [ProblemSpan(cast(Side, side), word["start"], word["end"]) for side, word in words]
+            about, name = reason["source"] or reason["target"], JUDGED[reason["name"]]
+            yield problem_of(name, spans, words="." if name == "unrelated" else about, unverified="")
         elif reason["name"] == "copy" and not any(check["kind"] == "untranslated" for check in judgement["checks"]):
-            yield Problem("fault", "The translation is a copy of the text.")
+            yield problem_of("copy")
 
 
-def _problem_of_check(check: Values, source: str, translation: str) -> Problem:
-    """Return what a rule has found as a problem."""
+def _problems_of_checks(checks: Sequence[Values], source: str, translation: str) -> list[Problem]:
+    """Return what rules have found as problems."""
+    numbers = [check for check in checks if check["kind"] == "numbers"]
+    are_changed = all(any(check[side] for check in numbers) for side in ("missing", "added"))
+    return [_problem_of_check(check, source, translation, are_changed) for check in checks]
+
+
+def _problem_of_check(check: Values, source: str, translation: str, are_changed: bool) -> Problem:
+    """Return what a rule has found as a problem.
+
+    are_changed: whether numbers are missing and others were added.
+    """
     kind, missing, added = check["kind"], check["missing"], check["added"]
     if kind == "sentences":
         unit = "sentence" if missing == "1" else "sentences"
         comparison = "longer" if int(missing) < int(added) else "shorter"
-        return Problem("fault", f"The text has {missing} {unit}, the translation {added}, and is much {comparison}.")
-    is_last = kind == "end"
+        return problem_of(kind, missing=f"{missing} {unit}", added=added, comparison=comparison)
     spans = [
-        _span_of("source", source, missing, is_last),
-        _span_of("target", translation, f"{added} {added}" if kind == "doubled" else added, is_last),
+        _span_of("source", source, missing, kind == "end"),
+        _span_of("target", translation, f"{added} {added}" if kind == "doubled" else added, kind == "end"),
         _span_of("target", translation, missing) if kind == "untranslated" else None,
     ]
-    if is_last:
-        message = f"The text ends with “{missing}”, the translation with “{added}”."
-    elif kind == "untranslated":
-        message = f"Not translated: {missing}"
-    elif kind == "doubled":
-        message = f"Said twice in a row: {added}"
-    elif kind == "numbers" and missing and added:
-        message = f"Two numbers change places: “{missing}”, “{added}”."
-    elif missing:
-        message = f"The {NOUNS[kind]} {missing} is missing in the translation."
-    else:
-        message = f"The {NOUNS[kind]} {added} is only in the translation."
-    return Problem("fault", message, tuple(span for span in spans if span is not None))
+    reason = kind
+    if kind == "numbers":
+        reason = "swapped_numbers" if missing and added else "numbers" if are_changed else "lone_numbers"
+    elif kind == "brackets" and len(missing or added) == 1:
+        reason = "bracket"
+    is_added = not missing and bool(REASONS[reason].added)
+    found_spans = [span for span in spans if span is not None]
+    return problem_of(reason, found_spans, is_added=is_added, missing=missing, added=added)
+
+
+def _omissions(coverage: Values, source: str, alarms: Sequence[ProblemSpan]) -> Iterator[Problem]:
+    """Yield marked words of the source, those in alarmed sentences first.
+
+    Verified ones are probably left out if their sentence raises the alarm, or most marks of the model are right.
+    """
+    is_verified, precision = coverage.get("method", "verified") == "verified", coverage.get("precision")
+    is_precise = precision is not None and precision >= MIN_PRECISION
+    spans = [span for span, _ in _runs_of_marks(coverage["words"], source, "source")]
+    are_confirmed = [any(_begins_in(span, alarm) for alarm in alarms) for span in spans]
+    for span, is_confirmed in sorted(zip(spans, are_confirmed, strict=True), key=lambda row: not row[1]):
+        words, unverified = source[span.start : span.end], "" if is_verified else ", unverified"
+        reason = "left_out" if is_verified and (is_confirmed or is_precise) else "perhaps_left_out"
+        yield problem_of(reason, [span], share=precision if is_verified else None, words=words, unverified=unverified)
+
+
+def _inventions(coverage: Values, translation: str) -> Iterator[Problem]:
+    """Yield marked words of the translation."""
+    for span, run in _runs_of_marks(coverage.get("target_words", ()), translation, "target"):
+        is_probable = min(word["supported"] for word in run) < MIN_SUPPORT
+        words = translation[span.start : span.end]
+        yield problem_of("made_up" if is_probable else "perhaps_made_up", [span], words=words)
 
 
 def _span_of(side: Side, text: str, words: str, is_last: bool = False) -> ProblemSpan | None:
@@ -185,7 +221,7 @@ def _span_of(side: Side, text: str, words: str, is_last: bool = False) -> Proble
     return [None, *spans][-1] if is_last else next(spans, None)
 
 
-def _problems_of_words(words: Sequence[Values], text: str, side: Side, message: str) -> Iterator[Problem]:
+def _runs_of_marks(words: Sequence[Values], text: str, side: Side) -> Iterator[tuple[ProblemSpan, list[Values]]]:
     """Yield runs of marked words. Neither punctuation nor words that are probably left out, too, end a run."""
     runs: list[list[Values]] = [[]]
     for word in words:
@@ -196,8 +232,7 @@ def _problems_of_words(words: Sequence[Values], text: str, side: Side, message: 
         elif runs[-1] and word.get("covered", 1.0) >= MIN_COVERED:
             runs.append([])
     for run in filter(None, runs):
-        start, end = run[0]["start"], run[-1]["end"]
-        yield Problem("doubt", f"{message}: {text[start:end]}", (ProblemSpan(side, start, end),))
+        yield ProblemSpan(side, run[0]["start"], run[-1]["end"]), run
 
 
 def _begins_in(inner: ProblemSpan, outer: ProblemSpan) -> bool:

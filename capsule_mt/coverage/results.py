@@ -74,7 +74,9 @@ class Coverage:
     score 1. `threshold` is the score below which a sentence is an alarm, `None` without one. If `CoverageOptions` ask
     for it, `support` is the share of the translation that the source supports, and `target_words` are its words.
     `checks` are faults that rules find, such as a number that the translation lacks. `method` is what marked the
-    words: marks are unverified unless it is "verified". `judgement` is what a judge says, if one was given.
+    words: marks are unverified unless it is "verified". `precision` is the share of this model's marks, in its own
+    translations, that a reader found right; `None` if nobody read them.
+    `judgement` is what a judge says, if one was given.
     """
 
     score: float
@@ -86,6 +88,7 @@ class Coverage:
     target_words: tuple[TargetWord, ...] = ()
     checks: tuple[Check, ...] = ()
     method: CoveredBy | None = None
+    precision: float | None = None
     judgement: Judgement | None = None
 
     @property

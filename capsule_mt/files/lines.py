@@ -100,7 +100,8 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
             for word in coverage.target_words
         ]
     record |= {"repetitions": list(coverage.repetitions), "checks": _check_records(coverage.checks)}
-    record |= {} if coverage.method is None else {"method": coverage.method}
+    facts = {"method": coverage.method, "precision": coverage.precision}
+    record |= {name: value for name, value in facts.items() if value is not None}
     return record if coverage.judgement is None else {**record, "judgement": judgement_record(coverage.judgement)}
 
 

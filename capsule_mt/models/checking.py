@@ -149,6 +149,7 @@ VERIFIED = METHOD.extended(
         "shortness": FieldRule(lambda value: _is_number(value, 0.0, 100.0), "from 0 to 100"),
         "labels": TEXT,
         "marks": Schema(dict.fromkeys(MARK_NAMES, MARKS_READ)),
+        "retries_marks": FieldRule(lambda value: isinstance(value, bool), "true or false"),
     },
     together=(("labels", "marks"),),
 )

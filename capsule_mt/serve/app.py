@@ -23,7 +23,8 @@ from capsule_mt.serve.routes import file_router, state_router, text_router
 from capsule_mt.text.detecting import Detector
 
 PAGE = Path(__file__).parent / "page"
-PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "marks.js", "page.css", "service.js")}}
+SCRIPTS = ("page.js", "reasons.js", "marks.js", "service.js")
+PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in (*SCRIPTS, "page.css")}}
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # these need a key if there are keys
 Next: TypeAlias = Callable[[Request], Awaitable[Response]]
 

@@ -40,7 +40,9 @@ COVERAGE_FIELDS = {
     "raised; `is_unrelated`, with a reverse model: true if it is perhaps a translation of another text",
     "checks": "faults that rules find, each with its `kind`, and what is `missing` or was `added`",
     "repetitions": "phrases that the translation repeats",
-    "problems": "all of this, most certain first: a `message`, its `spans`, a `level`: `fault` (by a rule), `doubt`",
+    "problems": "all of this, most certain first: a `message`, its `spans`, its `reason`, a `level`: `fault` "
+    "(by a rule), `probable` or `hint`, and the `share` of such marks that are right, if it is known",
+    "precision": "the share of the model's marks that a reader found right, if one read them",
     "method": "how words were marked: `verified`, `attention` or `deletion`",
     "support": "with a calibrated reverse model: how far the source supports the translation, from 0 to 1",
     "target_words": "with it, too: the words of the translation, with `supported`, and `unsupported`: true if made up",

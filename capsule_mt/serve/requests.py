@@ -49,7 +49,8 @@ ANSWER_EXAMPLES: dict[str, Any] = {
             "method": "verified",
             "problems": [
                 {
-                    "level": "doubt",
+                    "level": "hint",
+                    "reason": "perhaps_left_out",
                     "message": "Perhaps left out: sleeps",
                     "spans": [{"side": "source", "start": 3, "end": 9}],
                 }

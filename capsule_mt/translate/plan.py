@@ -29,6 +29,8 @@ class CoveragePlan(NamedTuple):
     readings: what a search or a forced pass reads for the method.
     verifier: the reverse model, if the method or `support` needs it; it is loaded.
     marks_single_words: whether words are also marked in sentences that do not raise the alarm.
+    precision: the share of marks in the model's own translations that a reader found right.
+    retries_marks: whether a sentence with a marked word is translated again.
     """
 
     options: "CoverageOptions"
@@ -38,11 +40,13 @@ class CoveragePlan(NamedTuple):
     calibration: "Calibration"
     verifier: "Verifier | None"
     marks_single_words: bool = True
+    precision: float | None = None
+    retries_marks: bool = False
 
     @property
-    def coverage_arguments(self) -> "tuple[float | None, CoveredBy, bool]":
+    def coverage_arguments(self) -> "tuple[float | None, CoveredBy, bool, float | None]":
         """The last arguments of `coverage_of`."""
-        return self.threshold, self.method, self.marks_single_words
+        return self.threshold, self.method, self.marks_single_words, self.precision
 
 
 class Plan(NamedTuple):

@@ -61,6 +61,7 @@ def _can_score_later(model: LoadedModel, call_options: Mapping[str, Any]) -> boo
 def _coverage_plan(scorer: ModelWithReverse, options: TranslationOptions, is_forced: bool) -> CoveragePlan:
     """Choose the method and the threshold, and load the reverse model if they need it."""
     from capsule_mt.coverage.methods import choose_method, readings_of
+    from capsule_mt.coverage.names import DEFAULT_MARKS
 
     coverage, calibration = options.coverage, scorer.translator_model.calibration
     assert coverage is not None
@@ -95,6 +96,10 @@ def _coverage_plan(scorer: ModelWithReverse, options: TranslationOptions, is_for
         calibration,
         verifier,
         marks_single_words=is_asked or (not is_forced and calibration.marks_single_words),
+        precision=None
+        if is_forced or method != "verified"
+        else calibration.precision_of(coverage.marks or DEFAULT_MARKS),
+        retries_marks=not is_forced and method == "verified" and calibration.retries_marks,
     )
 
 

@@ -60,7 +60,7 @@ def translated(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
 def with_retries(
     pieces: Sequence[Piece], results: list[Hypotheses], plan: Plan, are_chosen_labels: bool = False
 ) -> list[Hypotheses]:
-    """Search again for pieces with certain faults, or below the threshold of `retry_beams`; keep what is better.
+    """Search again for pieces with certain faults or marks, or below the threshold of `retry_beams`; keep the better.
 
     The tokens of brackets and quotes that the source lacks are forbidden in the next search, which may show others.
 
@@ -69,12 +69,15 @@ def with_retries(
     """
     retry_beams = None if plan.coverage is None else plan.coverage.options.retry_beams
     repairs_faults = plan.repairs_faults and plan.options.copy and not plan.search.options.transformers_only
-    repairs = retry_beams is not None or repairs_faults
+    retries_marks = plan.coverage is not None and plan.coverage.retries_marks and not are_chosen_labels
+    repairs = retry_beams is not None or repairs_faults or retries_marks
     forbidden: dict[int, frozenset[int]] = {}  # tokens, by the index of the piece
     for index, (piece, hypotheses) in enumerate(zip(pieces, results, strict=True) if repairs else ()):
-        has_fault = piece.is_label == are_chosen_labels and _needs_retry(piece, hypotheses[0], plan)
+        checks_faults = (repairs_faults or retry_beams is not None) and piece.is_label == are_chosen_labels
+        has_fault = checks_faults and _needs_retry(piece, hypotheses[0], plan)
+        has_mark = retries_marks and _count_marks(hypotheses[0]) > 0
         leaves_much_out = retry_beams is not None and not are_chosen_labels and is_short(hypotheses, plan.threshold)
-        if has_fault or leaves_much_out:
+        if has_fault or has_mark or leaves_much_out:
             forbidden[index] = _with_invented_marks(piece, hypotheses, plan)
     results = list(results)
     # all beams come back: a fault of the best one may be missing in the next
@@ -96,8 +99,9 @@ def with_retries(
 
 def _retry_plan(plan: Plan, num_beams: int, forbidden: Collection[int]) -> Plan:
     """Return the plan of a search that returns the hypotheses of all its beams, without these tokens."""
-    retry_beams = None if plan.coverage is None else plan.coverage.options.retry_beams
-    weight = plan.weight if retry_beams is None else plan.weight or DEFAULT_COVERAGE_WEIGHT
+    coverage = plan.coverage
+    is_weighted = coverage is not None and (coverage.options.retry_beams is not None or coverage.retries_marks)
+    weight = plan.weight or (DEFAULT_COVERAGE_WEIGHT if is_weighted else None)
     retry = plan.with_beams(max(num_beams, plan.num_beams), weight)
     suppressed = (*plan.search.options.suppress_tokens, *sorted(forbidden))
     search = retry.search.with_options(num_return_sequences=retry.num_beams, suppress_tokens=suppressed)
@@ -105,15 +109,17 @@ def _retry_plan(plan: Plan, num_beams: int, forbidden: Collection[int]) -> Plan:
 
 
 def _better(piece: Piece, original: Hypotheses, retried: Hypotheses, plan: Plan) -> Hypotheses:
-    """Return the hypotheses whose best has fewer faults; of equal ones, with `retry_beams`, what leaves less out."""
-    by_faults = sorted(retried, key=lambda hypothesis: _count_faults(piece, hypothesis, plan))  # keeps their order
+    """Return the hypotheses whose best has fewer faults, else fewer marks or, with `retry_beams`, leaves less out."""
     compares_coverage = plan.coverage is not None and plan.coverage.options.retry_beams is not None
+    compares_marks = plan.coverage is not None and plan.coverage.retries_marks and not compares_coverage
 
-    def rank(hypotheses: Hypotheses) -> tuple[int, float]:
-        omitted_share = _omitted_share(hypotheses[0]) if compares_coverage else 0.0
-        return _count_faults(piece, hypotheses[0], plan), omitted_share
+    def rank(hypothesis: Hypothesis) -> tuple[int, int, float]:
+        num_marks = _count_marks(hypothesis) if compares_marks else 0
+        omitted_share = _omitted_share(hypothesis) if compares_coverage else 0.0
+        return _count_faults(piece, hypothesis, plan), num_marks, omitted_share
 
-    return min(original, by_faults[: plan.num_returned], key=rank)
+    by_rank = sorted(retried, key=lambda hypothesis: rank(hypothesis)[:2])  # keeps their order
+    return min(original, by_rank[: plan.num_returned], key=lambda hypotheses: rank(hypotheses[0]))
 
 
 def _count_faults(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> int:
@@ -140,6 +146,11 @@ def is_short(hypotheses: Hypotheses, threshold: float | None) -> bool:
     """Return whether the best translation of a piece has a coverage below the threshold."""
     covered = hypotheses[0].covered
     return threshold is not None and covered is not None and covered.score < threshold
+
+
+def _count_marks(hypothesis: Hypothesis) -> int:
+    """Return how many words of the source are marked as left out."""
+    return 0 if hypothesis.covered is None else sum(hypothesis.covered.marked)
 
 
 def _omitted_share(hypothesis: Hypothesis) -> float:

@@ -14,6 +14,7 @@ from capsule_mt.checks import (
     certain,
     items,
     named_values,
+    names,
     number_forms,
     punctuation,
     repeated_words,
@@ -253,6 +254,8 @@ def constants() -> dict[str, Any]:
         "MAX_SMALL_NUMBER": named_values.MAX_SMALL_NUMBER,
         "MAX_INTEGER": number_forms.MAX_INTEGER,
         "ROMAN_VALUES": number_forms.ROMAN_VALUES,
+        "UNITS": [_short_pattern(pattern) for pattern in word_lists.check_words().units],
+        **{name: getattr(names, name) for name in ("MIN_NAME", "MAX_NAME", "STEM", "MIN_SIMILAR", "BEFORE_NAME")},
         "MIN_UNTRANSLATED": repeated_words.MIN_UNTRANSLATED,
         "MIN_DOUBLED": repeated_words.MIN_DOUBLED,
         "CODE_MARKS": "".join(sorted(repeated_words.CODE_MARKS)),
@@ -315,6 +318,10 @@ def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:
     return {
         "numbers": [vocabulary.numbers for vocabulary in vocabularies],
         "names": {kind: [getattr(vocabulary, kind) for vocabulary in vocabularies] for kind in ("months", "weekdays")},
+        "translated_names": [
+            vocabulary.translated_names and javascript_pattern(vocabulary.translated_names)
+            for vocabulary in vocabularies
+        ],
         "articles": [sorted(vocabulary.articles) for vocabulary in vocabularies],
         "large_number": javascript_pattern(word_lists.check_words().large_number),
         "sign_names": word_lists.check_words().sign_names,

@@ -22,7 +22,8 @@ TRANSLATION = "He paid <it>."
 def test_problems_are_those_of_the_page(case):
     """The vectors that JavaScript reads, too."""
     problems = problems_of(case["coverage"], case["source"], case["translation"])
-    assert [[level, message, [list(span) for span in spans]] for level, message, spans in problems] == case["problems"]
+    actual = [[problem.level, problem.message, [list(span) for span in problem.spans]] for problem in problems]
+    assert actual == case["problems"]
 
 
 def word(text, is_marked):
@@ -42,15 +43,15 @@ MESSAGES = ["The number 1.250 is missing in the translation.", "Perhaps left out
 
 
 def test_what_is_known_about_a_text_is_in_the_list():
-    """What is certain comes first, and the least certain alarm last."""
+    """What is certain comes first."""
     second = record_of(has_other_placeholders=True, language="fr", unknown=0.25, is_unrelated=True)
     second["coverage"]["checks"] = []
     assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, second)] == [
         "The model cannot read 25% of the text.",
         "The placeholders are others, or in another order.",
         "The text seems to be in another language: fr",
+        "Probably a translation of another text.",
         "Perhaps left out, unverified: Stuhl",
-        "Perhaps a translation of another text.",
     ]
     assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, record_of())] == MESSAGES
     lost = record_of(has_other_placeholders=True)
@@ -61,7 +62,7 @@ def test_what_is_known_about_a_text_is_in_the_list():
 
 def test_an_empty_translation_is_a_fault():
     """With the scores of adequacy alone, with a coverage that marks nothing, and with one that marks words."""
-    expected = ("fault", "The translation is empty.", ())
+    expected = ("fault", "The translation is empty.", (), "empty", None)
     for record in ({"omission": 1.0, "is_unrelated": None}, record_of(False), record_of()):
         for translation in ("", " \t\n"):
             assert problems_in(SOURCE, translation, record)[0] == expected
@@ -116,16 +117,16 @@ def test_a_page_has_only_what_is_to_be_checked_with_its_marks():
         ["3", "Not translated: ValueError: no", SOURCE, ""],
     ]
     marks = [(mark.get("class"), mark.text) for mark in document.iter("mark")]
-    assert marks == [("fault", "1.250"), ("doubt", "Stuhl")]
+    assert marks == [("probable", "1.250"), ("hint", "Stuhl")]
 
 
 def test_marks_that_overlap_are_the_more_certain_one():
     case = vectors("problems")["cases"][14]
     row = ReportRow(1, case["source"], case["translation"], {"coverage": case["coverage"]}, [], {})
-    assert [message for _, message, _ in case["problems"]][1] == "Perhaps left out: 5 Tage"
+    assert [message for _, message, _ in case["problems"]][1] == "Probably left out: 5 Tage"
     (line,) = report_lines("html", row)
     assert line.count("<mark") == 2
-    assert '<mark class="fault">5</mark> Tage' in line
+    assert '<mark class="probable">5</mark> Tage' in line
 
 
 def test_the_terminal_says_where_to_look_and_why(capsys):

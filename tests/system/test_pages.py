@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from tools import reasons
 from tools.recipes import page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,3 +29,9 @@ def test_the_pages_keep_their_budget():
 def test_the_page_of_recipes_lists_them_all():
     """After a change: python -m tools.recipes > docs/recipes.md."""
     assert (ROOT / "docs/recipes.md").read_text(encoding="utf-8") == page()
+
+
+def test_the_reasons_are_those_of_the_table():
+    """After a change: python -m tools.reasons."""
+    assert reasons.SCRIPT.read_text(encoding="utf-8") == reasons.script()
+    assert reasons.table() in reasons.PAGE.read_text(encoding="utf-8")

@@ -5,10 +5,6 @@ const $ = (id) => document.getElementById(id);
 const IS_WORD = /[\p{L}\p{N}]/u;
 // a word as Python's `str.split` cuts it, which alignments count
 const WORD = /[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
-const CHECKED = {
-  numbers: "number", months: "month", weekdays: "weekday", signs: "sign", placeholders: "placeholder", tags: "tag", urls: "address",
-  brackets: "pair of brackets", negation: "negation",
-};
 const MIN_COVERED = 0.5; // a word below it, such as an article, is shown with the marked words around it
 const percent = (share) => `${Math.round(100 * share)} %`;
 const quoted = (text) => `“${text}”`;
@@ -30,66 +26,82 @@ function spanOf(side, text, words, isLast = false) {
   return match ? { side, start: match.index, end: match.index + match[0].length } : null;
 }
 
-/** Return a check by rule as a problem. */
-function problemOfCheck({ kind, missing, added }, source, target) {
+/** Return a problem with the level and the message of a reason, whose fields are given. */
+function problemOf(reason, spans, fields, { isAdded = false, ...facts } = {}) {
+  const { level, message, added } = REASONS[reason];
+  return { level, reason, message: (isAdded ? added : message).replace(/\{(\w+)\}/g, (_, name) => fields[name]), spans, ...facts };
+}
+
+/** Return a check by rule as a problem; `areChanged`: whether numbers are missing and others were added. */
+function problemOfCheck({ kind, missing, added }, source, target, areChanged) {
   if (kind === "sentences") {
     const [unit, comparison] = [missing === "1" ? "sentence" : "sentences", Number(missing) < Number(added) ? "longer" : "shorter"];
-    return { level: "fault", message: `The text has ${missing} ${unit}, the translation ${added}, and is much ${comparison}.`, spans: [] };
+    return problemOf(kind, [], { missing: `${missing} ${unit}`, added, comparison });
   }
   const spans = [
     missing && spanOf("source", source, missing, kind === "end"),
     added && spanOf("target", target, kind === "doubled" ? `${added} ${added}` : added, kind === "end"),
     kind === "untranslated" && spanOf("target", target, missing),
   ].filter(Boolean);
-  let message = missing ? `The ${CHECKED[kind]} ${missing} is missing in the translation.` : `The ${CHECKED[kind]} ${added} is only in the translation.`;
-  if (kind === "end") message = `The text ends with ${quoted(missing)}, the translation with ${quoted(added)}.`;
-  if (kind === "untranslated") message = `Not translated: ${missing}`;
-  if (kind === "numbers" && missing && added) message = `Two numbers change places: ${quoted(missing)}, ${quoted(added)}.`;
-  if (kind === "doubled") message = `Said twice in a row: ${added}`;
-  return { level: "fault", message, spans };
+  let reason = kind;
+  if (kind === "numbers" && !areChanged) reason = "lone_numbers";
+  if (kind === "numbers" && missing && added) reason = "swapped_numbers";
+  if (kind === "brackets" && (missing || added).length === 1) reason = "bracket";
+  return problemOf(reason, spans, { missing, added }, { isAdded: !missing && Boolean(REASONS[reason].added) });
 }
 
-/** Return runs of marked words as problems: neighbours are one problem, with words between that are probably left out, too. */
-function problemsOfWords(words, text, side, message) {
-  const problems = [];
-  let last = null; // the problem of the word before
+/** Return runs of marked words as `{ words, span }`: neighbours are one run, with words between that are probably left out, too. */
+function runsOfMarks(words, text, side) {
+  const runs = [];
+  let last = null; // the run of the word before
   for (const word of words.filter(({ start, end }) => IS_WORD.test(text.slice(start, end)))) {
     if (!(word.untranslated || word.unsupported)) {
       if ((word.covered ?? 1) >= MIN_COVERED) last = null;
       continue;
     }
-    if (last === null) problems.push((last = { level: "doubt", words: [], spans: [{ side, start: word.start }] }));
+    if (last === null) runs.push((last = { words: [], span: { side, start: word.start } }));
     last.words.push(word);
-    last.spans[0].end = word.end;
-    last.message = `${message}: ${text.slice(last.spans[0].start, word.end)}`;
+    last.span.end = word.end;
   }
-  return problems;
+  return runs;
 }
 
-/** Return what a coverage finds as a list of `{ level: "fault" | "doubt", message, spans }`. */
+/** Return what a coverage finds as a list of `{ level, reason, message, spans }`, most certain first. */
 function problemsOf(coverage, source, target) {
-  const faults = (coverage.checks ?? []).map((check) => problemOfCheck(check, source, target));
-  if (!coverage.checks?.some(({ kind }) => kind === "doubled")) {
-    faults.push(...coverage.repetitions.map((added) => problemOfCheck({ kind: "doubled", missing: "", added }, source, target)));
-  }
+  const checks = [...(coverage.checks ?? [])];
+  if (!checks.some(({ kind }) => kind === "doubled")) checks.push(...coverage.repetitions.map((added) => ({ kind: "doubled", missing: "", added })));
+  const numbers = checks.filter(({ kind }) => kind === "numbers");
+  const areChanged = numbers.some(({ missing }) => missing) && numbers.some(({ added }) => added);
+  const faults = checks.map((check) => problemOfCheck(check, source, target, areChanged));
   const alarms = coverage.sentences.filter((sentence) => sentence.below_threshold);
-  const unverified = (coverage.method ?? "verified") === "verified" ? "" : ", unverified";
+  const isVerified = (coverage.method ?? "verified") === "verified";
   const isIn = ({ start, end }, span) => span.start <= start && end <= span.end;
   const isConfirmed = ({ words: [first] }) => alarms.some((alarm) => isIn(first, alarm));
-  const runs = problemsOfWords(coverage.words, source, "source", `Perhaps left out${unverified}`);
+  const isProbable = (run) => isVerified && (coverage.precision >= MIN_PRECISION || isConfirmed(run));
+  const share = isVerified && coverage.precision !== undefined ? { share: coverage.precision } : {};
+  const runs = runsOfMarks(coverage.words, source, "source").map((run) => problemOf(
+    isProbable(run) ? "left_out" : "perhaps_left_out",
+    [run.span],
+    { words: source.slice(run.span.start, run.span.end), unverified: isVerified ? "" : ", unverified" },
+    { words: run.words, ...share },
+  ));
   const leftOut = [...runs.filter(isConfirmed), ...runs.filter((run) => !isConfirmed(run))]; // those that an alarm confirms come first
-  const madeUp = problemsOfWords(coverage.target_words ?? [], target, "target", "Perhaps made up");
+  const madeUp = runsOfMarks(coverage.target_words ?? [], target, "target").map(({ words, span }) => problemOf(
+    words.some(({ supported }) => supported < MIN_SUPPORT) ? "made_up" : "perhaps_made_up", [span], { words: target.slice(span.start, span.end) }, { words }));
   const doubts = [...leftOut, ...madeUp].filter(
     ({ spans: [span] }) => !faults.some((fault) => fault.spans.some((faultSpan) => faultSpan.side === span.side && isIn(span, faultSpan))),
   );
   const silentAlarms = alarms.filter((alarm) => ![...faults, ...leftOut].some(
     ({ spans }) => spans.some((span) => span.side === "source" && isIn(span, alarm))));
-  const incomplete = silentAlarms.map(({ start, end }) => (
-    { level: "doubt", message: `Perhaps incomplete: ${source.slice(start, end)}`, spans: [], shown: { side: "source", start, end } }));
-  const unrelated = coverage.sentences.filter((sentence) => sentence.is_unrelated).map(({ start, end }) => (
-    { level: "doubt", message: `Perhaps a translation of another text: ${source.slice(start, end)}`, spans: [], shown: { side: "source", start, end } }));
-  return [...faults, ...incomplete, ...doubts, ...unrelated];
+  const ofSentence = (name, mark) => ({ start, end }) => problemOf(
+    name, [], { words: mark + source.slice(start, end) }, { shown: { side: "source", start, end } });
+  const incomplete = silentAlarms.map(ofSentence("incomplete", ""));
+  const unrelated = coverage.sentences.filter((sentence) => sentence.is_unrelated).map(ofSentence("unrelated", ": "));
+  const problems = [...faults, ...incomplete, ...doubts, ...unrelated];
+  return LEVELS.flatMap((level) => problems.filter((problem) => problem.level === level));
 }
+
+const messageOf = ({ message, share }) => (share === undefined ? message : `${message} (${Math.round(10 * share)} of 10 such marks are right)`);
 
 // ---- the two texts
 /** A text in a field, with a layer of marks under it. */
@@ -217,10 +229,10 @@ class MarkedTexts {
     const item = element("li", "", { class: problem.level });
     const span = problem.spans[0] ?? problem.shown;
     if (!span) {
-      item.textContent = problem.message;
+      item.textContent = messageOf(problem);
       return item;
     }
-    const button = element("button", problem.message, { type: "button" });
+    const button = element("button", messageOf(problem), { type: "button" });
     button.addEventListener("click", () => this.pointAt(problem, span));
     item.append(button);
     return item;

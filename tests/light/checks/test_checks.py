@@ -7,11 +7,12 @@ from typing import get_args
 import pytest
 
 from capsule_mt.checks.certain import certain_faults, count_certain_faults, has_invented_mark
+from capsule_mt.checks.names import _similarity
 from capsule_mt.checks.number_forms import values_of
 from capsule_mt.checks.repeated_words import _longest_run
 from capsule_mt.checks.results import Check, CheckKind
 from capsule_mt.checks.rules import checks_of
-from capsule_mt.coverage.problems import NOUNS
+from capsule_mt.coverage.reasons import REASONS
 from tests.fixtures.vectors import vectors
 
 # removed one at a time from a translation: each must be marked
@@ -34,7 +35,7 @@ def test_certain_faults(case):
 def test_every_kind_has_a_case_and_a_message():
     kinds = {kind for case in vectors("checks")["cases"] for kind, *_ in case["checks"]}
     assert kinds == {*get_args(CheckKind)}
-    assert kinds == {*NOUNS, "end", "doubled", "untranslated", "sentences"}  # the others have messages of their own
+    assert kinds <= REASONS.keys()
 
 
 def test_certain_faults_are_checks():
@@ -58,6 +59,18 @@ def test_a_text_of_another_type_is_named():
         checks_of(None, "Gut.")
     with pytest.raises(TypeError, match=r"`translation` must be a string, got a list"):
         checks_of("Good.", ["Gut."])
+
+
+@pytest.mark.parametrize("pair", [("a", "a"), ("Mosca", "Moscou"), ("Ana", "Otto"), ("Schröder", "Schroeder")])
+def test_similarity_is_of_the_longest_common_subsequence(pair):
+    def longest(first, second):
+        if not first or not second:
+            return 0
+        if first[0] == second[0]:
+            return 1 + longest(first[1:], second[1:])
+        return max(longest(first[1:], second), longest(first, second[1:]))
+
+    assert _similarity(*pair) == 2 * longest(*pair) / sum(map(len, pair))
 
 
 def test_values_of_a_number():

@@ -361,9 +361,8 @@ def test_support_raises_the_alarm_of_unrelated_translations(pair):
     )
     record = coverage_record(coverages[2])
     assert record["sentences"][0]["is_unrelated"]
-    assert (
-        problems_of(record, SOURCE, translations[2])[-1].message == f"Perhaps a translation of another text: {SOURCE}"
-    )
+    messages = [problem.message for problem in problems_of(record, SOURCE, translations[2])]
+    assert f"Probably a translation of another text: {SOURCE}" in messages
     for options in (CoverageOptions(), CoverageOptions(method="attention", support=True)):
         assert pair.cover([SOURCE], [COMPLETE], coverage=options)[0].sentences[0].is_unrelated is None
 
@@ -498,3 +497,16 @@ def test_checks_know_the_languages_that_the_folder_tells(pair):
     (scored,) = pair.score(["Er schläft nicht."], ["He sleeps."], coverage=CoverageOptions())
     assert scored.coverage.checks == (Check("negation", "nicht", ""),)
     assert pair("Er schläft nicht.", coverage=CoverageOptions()).coverage.checks == ()
+
+
+def test_a_mark_is_a_trigger_first(pair):
+    """A sentence with a mark is translated again, and keeps the translation with the fewest."""
+    calibration = dict(pair.loaded.calibration)
+    before = pair(SOURCE, coverage=CoverageOptions())
+    try:
+        pair.set_calibration(calibration | {"verified": calibration["verified"] | {"retries_marks": True}})
+        after = pair(SOURCE, coverage=CoverageOptions())
+        assert pair(SOURCE).text == before.text  # without coverage, nothing is marked
+    finally:
+        pair.set_calibration(calibration)
+    assert len(after.coverage.untranslated) < len(before.coverage.untranslated)

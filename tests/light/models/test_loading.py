@@ -255,6 +255,7 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
                     {"verified": {"labels": "", "marks": {"all": {"marks": 1, "recall": 1, "precision": "x" * 5000}}}},
                     r"verified.marks.all.precision` must be from 0 to 1, got 'x{196}\.\.\.$",
                 ),
+                ({"verified": {"retries_marks": 1}}, "verified.retries_marks` must be true or false, got 1"),
                 ({"verified": {"shortness": "much"}}, "verified.shortness` must be from 0 to 100, got 'much'"),
             )
         ),

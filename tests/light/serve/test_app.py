@@ -379,7 +379,9 @@ def test_an_answer_says_whether_the_marks_that_were_asked_for_are_verified(make_
 def test_problems_in_words(client):
     coverage = client.post("/cover", q=["a b"], translation=["A"]).json()["coverage"][0]
     spans = [{"side": "source", "start": 2, "end": 3}]
-    assert coverage["problems"] == [{"level": "doubt", "message": "Perhaps left out, unverified: b", "spans": spans}]
+    assert coverage["problems"] == [
+        {"level": "hint", "reason": "perhaps_left_out", "message": "Perhaps left out, unverified: b", "spans": spans}
+    ]
     coverage = client.translate(q="a quick fox", coverage=True).json()["coverage"]
     assert [problem["message"] for problem in coverage["problems"]] == ["Perhaps left out, unverified: quick"]
 
@@ -752,7 +754,14 @@ def test_the_page_is_complete(client):
     """It consists of its files alone: they name no other, and no other server."""
     assert {path.name for path in PAGE.iterdir()} == set(PAGE_FILES.values())
     html = client.get("/").text
-    assert re.findall(r'(?:src|href)="([^"]*)"', html) == ["data:,", "page.css", "service.js", "marks.js", "page.js"]
+    assert re.findall(r'(?:src|href)="([^"]*)"', html) == [
+        "data:,",
+        "page.css",
+        "service.js",
+        "reasons.js",
+        "marks.js",
+        "page.js",
+    ]
     for path, name in PAGE_FILES.items():
         response = client.get(path)
         assert response.status_code == 200

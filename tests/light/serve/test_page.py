@@ -83,7 +83,7 @@ def test_problems_are_marked_and_listed(request, screenshots, browser_name, sche
         translate(page, "a quick <b>fox</b>")
         assert page.locator("#target").input_value() == "A <B>FOX</B>"
         assert page.locator("#status").inner_text() == "Translated. 1 thing to look at."
-        assert texts_of(page, "#source-marks .doubt") == ["quick"]
+        assert texts_of(page, "#source-marks :is(.probable, .hint)") == ["quick"]
         assert texts_of(page, "#problem-list li") == ["Perhaps left out: quick"]
         page.locator("#again").click()
         page.get_by_text("No problems found.").wait_for()
@@ -97,7 +97,10 @@ def test_problems_are_marked_and_listed(request, screenshots, browser_name, sche
             "Perhaps left out: is quick",
             "Perhaps made up: dreams",
         ]
-        assert (texts_of(page, ".marks .fault"), texts_of(page, "#target-marks .doubt")) == (["500", "50"], ["dreams"])
+        assert (texts_of(page, ".marks .fault"), texts_of(page, "#target-marks :is(.probable, .hint)")) == (
+            ["500", "50"],
+            ["dreams"],
+        )
         page.locator("#problem-list button").last.click()
         assert page.locator("#target-note").inner_text() == (
             "Perhaps made up: dreams. Only 0 % of it seems to come from the text."
@@ -109,7 +112,7 @@ def test_problems_are_marked_and_listed(request, screenshots, browser_name, sche
         page.locator("#marks").select_option("sure")
         page.locator("#status", has_text="Checked.").wait_for()
         page.locator("#target").press_sequentially("!")
-        assert not page.locator(".doubt, .fault, #problems").locator("visible=true").count()
+        assert not page.locator(".probable, .hint, .fault, #problems").locator("visible=true").count()
 
 
 @pytest.mark.slow
@@ -138,7 +141,7 @@ def test_words_that_belong_together_and_their_notes(browser):
     with served({EN_DE: Upper()}) as address:
         page = open_page(browser, address)
         translate(page, "😀 a quick fox")  # the first character takes two of JavaScript's units
-        assert texts_of(page, "#source-marks .doubt") == ["quick"]
+        assert texts_of(page, "#source-marks :is(.probable, .hint)") == ["quick"]
         click_word(page, "source", "fox")
         assert texts_of(page, ".lit") == ["fox", "FOX"]
         assert page.locator("#source-note").inner_text() == "“fox” became “FOX”."
@@ -350,7 +353,7 @@ def test_the_picture_of_the_readme(browser, screenshots):
         page.locator("#from").select_option("de")
         translate(page, source)
         assert page.locator("#target").input_value() == translation.text
-        assert texts_of(page, ".marks .doubt") == ["ihrer", " ", "Großmutter"]
+        assert texts_of(page, ".marks :is(.probable, .hint)") == ["ihrer", " ", "Großmutter"]
         assert texts_of(page, "#problem-list") == ["Perhaps left out: ihrer Großmutter"]
         page.locator("#problem-list button").click()
         page.wait_for_timeout(300)

@@ -79,13 +79,15 @@ def test_a_suggestion_with_problems_has_less_quality(service):
             "en", "de", [("a fox", None), ("a quick fox", None), ("has 1 q5000", None)]
         )
     quality_of = {text: (choice["text"], choice["quality"]) for text, (choice,) in suggestions.items()}
-    assert quality_of == {"a fox": ("A FOX", 89), "a quick fox": ("A FOX", 70), "has 1 q5000": ("HAS 1 ", 40)}
+    assert quality_of == {"a fox": ("A FOX", 89), "a quick fox": ("A FOX", 70), "has 1 q5000": ("HAS 1 ", 70)}
 
 
 def test_a_suggestion_below_the_alarm_is_in_doubt(service):
     with client_of(EN_DE, Checked()) as client:
-        incomplete = {"level": "doubt", "message": "Perhaps incomplete: a fox", "spans": []}  # no word is marked
+        incomplete = {"level": "probable", "message": "Probably incomplete: a fox", "spans": []}  # no word is marked
         assert service(client).quality_of({"problems": [incomplete]}) == 70
+        changed = {"level": "fault", "message": "The month May is missing in the translation.", "spans": []}
+        assert service(client).quality_of({"problems": [changed, incomplete]}) == 40
 
 
 def test_only_served_pairs_are_offered(service):

@@ -66,7 +66,7 @@ from tests.light.text.test_growth import EDGES, GROWTH, LINES, NUM_UNITS, UNITS,
 
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINTS = ROOT / "checkpoints"
-MARKS_OF_PAGE = ROOT / "capsule_mt/serve/page/marks.js"
+SCRIPTS_OF_PAGE = [ROOT / "capsule_mt/serve/page" / name for name in ("reasons.js", "marks.js")]
 # JavaScript does not offer `keep`, nor models of several target languages
 EXAMPLES = [row for row in ROWS if row.kind in ("", *COPIED_KINDS)]
 # what tokenizers and sentence splitters stumble on
@@ -253,7 +253,7 @@ def of_vectors(run_beside_modules):
         "entities": ENTITIES,
         "examples": {row.id: row.example for row in EXAMPLES},
     }
-    return run_beside_modules("vectors", value, VECTORS, MARKS_OF_PAGE)
+    return run_beside_modules("vectors", value, VECTORS, *SCRIPTS_OF_PAGE)
 
 
 @pytest.mark.parametrize(
@@ -900,7 +900,9 @@ def test_the_page(served_site, browser, screenshots, portable):
         page.locator("#target").fill("The man buys a hat. The weather is much better today than yesterday.")
         page.locator("#check").click()
         page.locator("#status", has_text="Checked.").wait_for()
-        assert texts_of(page, "#source-marks .doubt") == []  # by default, only in sentences that raise an alarm
+        assert (
+            texts_of(page, "#source-marks :is(.probable, .hint)") == []
+        )  # by default, only in sentences that raise an alarm
         readable(page)
         page.screenshot(path=screenshots / f"web-{scheme}-{width}.png", full_page=True)
         assert page.problems == []

@@ -346,7 +346,7 @@ answers.checks = {
   })),
 };
 
-const problemsOf = runInThisContext(`${readFileSync(process.argv[3])}; problemsOf;`);
+const problemsOf = runInThisContext(`${readFileSync(process.argv[3])}; ${readFileSync(process.argv[4])}; problemsOf;`);
 answers.problems = {
   cases: vectors("problems").cases.map(({ source, translation, coverage }) => ({
     source, translation, coverage,

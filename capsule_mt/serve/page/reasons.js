@@ -1,0 +1,36 @@
+// The reasons to check a translation; `python -m tools.reasons` writes this file.
+"use strict";
+
+const [MIN_PRECISION, MIN_SUPPORT] = [0.5, 0.002];
+const LEVELS = ["fault", "probable", "hint"];
+const REASONS = {
+  empty: {"level": "fault", "message": "The translation is empty."},
+  unreadable: {"level": "fault", "message": "The model cannot read {part} of the text."},
+  items: {"level": "fault", "message": "The placeholders are others, or in another order."},
+  placeholders: {"level": "fault", "message": "The placeholder {missing} is missing in the translation.", "added": "The placeholder {added} is only in the translation."},
+  tags: {"level": "fault", "message": "The tag {missing} is missing in the translation.", "added": "The tag {added} is only in the translation."},
+  urls: {"level": "fault", "message": "The address {missing} is missing in the translation.", "added": "The address {added} is only in the translation."},
+  numbers: {"level": "fault", "message": "The number {missing} is missing in the translation.", "added": "The number {added} is only in the translation."},
+  swapped_numbers: {"level": "fault", "message": "Two numbers change places: “{missing}”, “{added}”."},
+  months: {"level": "fault", "message": "The month {missing} is missing in the translation.", "added": "The month {added} is only in the translation."},
+  weekdays: {"level": "fault", "message": "The weekday {missing} is missing in the translation.", "added": "The weekday {added} is only in the translation."},
+  names: {"level": "fault", "message": "The name “{missing}” became “{added}”."},
+  signs: {"level": "fault", "message": "The sign {missing} is missing in the translation.", "added": "The sign {added} is only in the translation."},
+  end: {"level": "fault", "message": "The text ends with “{missing}”, the translation with “{added}”."},
+  doubled: {"level": "fault", "message": "Said twice in a row: {added}"},
+  untranslated: {"level": "fault", "message": "Not translated: {missing}"},
+  copy: {"level": "fault", "message": "The translation is a copy of the text."},
+  bracket: {"level": "fault", "message": "The bracket {missing} is missing in the translation.", "added": "The bracket {added} is only in the translation."},
+  lone_numbers: {"level": "probable", "message": "The number {missing} is missing in the translation.", "added": "The number {added} is only in the translation."},
+  negation: {"level": "probable", "message": "The negation {missing} is missing in the translation.", "added": "The negation {added} is only in the translation."},
+  sentences: {"level": "probable", "message": "The text has {missing}, the translation {added}, and is much {comparison}."},
+  language: {"level": "probable", "message": "The text seems to be in another language: {language}"},
+  incomplete: {"level": "probable", "message": "Probably incomplete: {words}"},
+  made_up: {"level": "probable", "message": "Probably made up: {words}"},
+  left_out: {"level": "probable", "message": "Probably left out: {words}"},
+  unrelated: {"level": "probable", "message": "Probably a translation of another text{words}"},
+  order: {"level": "probable", "message": "Probably in another order."},
+  perhaps_left_out: {"level": "hint", "message": "Perhaps left out{unverified}: {words}"},
+  perhaps_made_up: {"level": "hint", "message": "Perhaps made up: {words}"},
+  brackets: {"level": "hint", "message": "The pair of brackets {missing} is missing in the translation.", "added": "The pair of brackets {added} is only in the translation."},
+};
