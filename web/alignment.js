@@ -65,7 +65,7 @@ function equalPairs(left, right, leftStart = 0, rightStart = 0) {
   let [length, leftBest, rightBest] = [0, 0, 0];
   let runs = [];
   left.forEach((word, i) => {
-    runs = right.map((other, j) => (other === word ? (runs[j - 1] ?? 0) + 1 : 0));
+    runs = right.map((candidate, j) => (candidate === word ? (runs[j - 1] ?? 0) + 1 : 0));
     runs.forEach((run, j) => {
       if (run > length) [length, leftBest, rightBest] = [run, i + 1 - run, j + 1 - run];
     });

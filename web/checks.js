@@ -139,11 +139,11 @@ const numbersIn = (text) => numberMatches(text).map(([number]) => number);
 
 /** Join numbers that are the parts of a time or a date, as in "17:45" or "31/12/2026". */
 function joined(numbers, text) {
-  const whole = new Map(text.match(TIME_OR_DATE)?.map((number) => [number.split(/[.:/-]/).join(), number]));
+  const numberByDigits = new Map(text.match(TIME_OR_DATE)?.map((number) => [number.split(/[.:/-]/).join(), number]));
   const result = [];
   for (let index = 0; index < numbers.length;) {
-    const length = [3, 2].find((count) => index + count <= numbers.length && whole.has(numbers.slice(index, index + count).join())) ?? 1;
-    result.push(whole.get(numbers.slice(index, index + length).join()) ?? numbers[index]);
+    const length = [3, 2].find((count) => index + count <= numbers.length && numberByDigits.has(numbers.slice(index, index + count).join())) ?? 1;
+    result.push(numberByDigits.get(numbers.slice(index, index + length).join()) ?? numbers[index]);
     index += length;
   }
   return result;
@@ -388,8 +388,8 @@ const stem = (name) => folded(name.replace(/['’]s?$/u, ""));
 const beginning = (word) => Array.from(word).slice(0, STEM).join("");
 
 function hasSimilar(name, words) {
-  const others = new Set(words.filter((word) => isCapital(word) && Array.from(word).length <= MAX_NAME).map(stem));
-  return [...others].some((other) => similarity(Array.from(stem(name)), Array.from(other)) >= MIN_SIMILAR);
+  const stems = new Set(words.filter((word) => isCapital(word) && Array.from(word).length <= MAX_NAME).map(stem));
+  return [...stems].some((candidate) => similarity(Array.from(stem(name)), Array.from(candidate)) >= MIN_SIMILAR);
 }
 
 /** Return the share of the letters of two words that is in their longest common subsequence. */

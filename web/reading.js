@@ -93,9 +93,9 @@ function partnersBeforeOverlap(parts) {
       const opening = openings.pop();
       partners.set(opening, index).set(index, opening);
       for (let inner; !isMark && (inner = openTags.pop()).index !== opening;) {
-        const others = openByName.get(inner.name);
-        if (others.at(-1) !== inner.index) continue; // a closed mark of emphasis
-        others.pop();
+        const unpaired = openByName.get(inner.name);
+        if (unpaired.at(-1) !== inner.index) continue; // a closed mark of emphasis
+        unpaired.pop();
         unclosed.add(inner.name);
       }
     } else if (unclosed.has(name)) return { partners, overlap: index };

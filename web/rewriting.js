@@ -165,7 +165,7 @@ export class Rewriter {
 
   /** Return the matches of rows, from left to right; of those that begin at one offset, the first row's. */
   #scanned(text, rows, shadow, start, end) {
-    const [found, part] = [[], shadow.slice(0, end)];
+    const [spans, part] = [[], shadow.slice(0, end)];
     const patterns = rows.map(({ pattern }) => pattern ?? numberPattern(this.groupings[0]));
     const next = (index, offset) => {
       patterns[index].lastIndex = offset;
@@ -175,15 +175,15 @@ export class Rewriter {
     const matches = rows.map((_, index) => next(index, start));
     for (;;) {
       const first = matches.reduce((best, match, index) => (match && !(matches[best]?.start <= match.start) ? index : best), -1);
-      if (first < 0) return found;
+      if (first < 0) return spans;
       const match = { ...matches[first], model: this.#modelOf(text, matches[first]) };
       if (match.model === null) {
         matches[first] = next(first, Math.max(match.end, match.start + 1));
         continue;
       }
-      found.push(match);
-      matches.forEach((other, index) => {
-        if (other?.start < match.end) matches[index] = next(index, match.end);
+      spans.push(match);
+      matches.forEach((candidate, index) => {
+        if (candidate?.start < match.end) matches[index] = next(index, match.end);
       });
     }
   }

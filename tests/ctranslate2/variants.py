@@ -49,7 +49,7 @@ BUILT_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "relative-positions": ({"spec": {"with_relative_position": True}, "positions": False}, "relative_position_keys"),
     "t5-positions": ({"spec": {"relative_attention_bias": True}, "positions": False}, "relative_attention_bias"),
     "alibi": ({"spec": {"alibi": True}}, "alibi"),
-    "rotary": ({"spec": {"rotary_dim": 8}}, "rotary_dim"),
+    "rotary": ({"spec": {"rotary_dim": 8}}, "rotary_"),
     "gated": ({"spec": {"ffn_glu": True}}, "linear_0_noact"),
     "rms": ({"spec": {"rms_norm": True}}, "root mean square"),
     "multi-query": ({"spec": {"multi_query_attention": True}}, "multi_query"),
