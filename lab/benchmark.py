@@ -1,7 +1,6 @@
-"""Measure speed: by sentence length, and of engines on trained checkpoints and on students.
+"""Measure speed: by sentence length, and of engines on students.
 
     python -m lab.benchmark lengths 10 100 400 --threads 1 --processor-time --native    # CapsNMT beside Marian
-    python -m lab.benchmark trained outputs/demo --input test.en --references test.de    # engines, with BLEU and chrF
     python -m lab.benchmark students FOLDER --input test.en             # students of Firefox beside other engines
 
 All runs take turns in one process, and a ratio compares two medians. Prints a table and writes a JSON result.
@@ -14,11 +13,9 @@ from pathlib import Path
 import torch
 
 from capsule_mt.commands.console import HelpFormatter, folder, positive, run
-from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.evaluation import read_result, write_result
 from lab.lengths import SIZES, measure_by_length, render_lengths
 from lab.student_engines import measure_students, render_students
-from lab.trained_engines import measure_trained, render_trained
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -36,19 +33,13 @@ def parse_arguments() -> argparse.Namespace:
     lengths.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
     lengths.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where")
     lengths.add_argument("--threads", type=int, help="processor threads to use (default: all)")
-    trained = command("trained", "engines on trained checkpoints: speed beside BLEU and chrF")
-    trained.add_argument("checkpoints", nargs="+", type=checkpoint, help="folders, or names on the hub")
-    trained.add_argument("--references", type=Path, help="their translations, for BLEU and chrF")
-    trained.add_argument("--shortlist", type=Path, help="a file of `capsule-mt shortlist`, for a row with it")
-    trained.add_argument("--threads", nargs="+", type=positive, help="numbers of threads (default: one, and all)")
     students = command("students", "engines on students of Firefox Translations; one thread, processor time")
     students.add_argument("students", nargs="+", type=folder, help="folders of Mozilla's files")
     students.add_argument("--bergamot", help="a Python 3.10 with the wheel `bergamot`, to measure it, too")
-    for subcommand, beams in ((trained, 5), (students, 4)):
-        subcommand.add_argument("--input", type=Path, required=True, help="a sentence on a line")
-        subcommand.add_argument("--sentences", type=positive, default=100, help="how many of them, from the first")
-        subcommand.add_argument("--batch-sizes", nargs="+", type=positive, default=[1, 16, 64], help="of sentences")
-        subcommand.add_argument("--num-beams", nargs="+", type=positive, default=[1, beams], help="hypotheses")
+    students.add_argument("--input", type=Path, required=True, help="a sentence on a line")
+    students.add_argument("--sentences", type=positive, default=100, help="how many of them, from the first")
+    students.add_argument("--batch-sizes", nargs="+", type=positive, default=[1, 16, 64], help="of sentences")
+    students.add_argument("--num-beams", nargs="+", type=positive, default=[1, 4], help="hypotheses")
     for name, subcommand in commands.choices.items():
         subcommand.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
         subcommand.add_argument(
@@ -59,14 +50,13 @@ def parse_arguments() -> argparse.Namespace:
 
 SECTIONS = {
     "lengths": (measure_by_length, render_lengths),
-    "trained": (measure_trained, render_trained),
     "students": (measure_students, render_students),
 }
 
 
 def main() -> None:
     arguments = parse_arguments()
-    if isinstance(getattr(arguments, "threads", None), int):
+    if getattr(arguments, "threads", None) is not None:
         torch.set_num_threads(arguments.threads)
     measure_section, render = SECTIONS[arguments.command]
     path = write_result(arguments.output, measure_section(arguments))

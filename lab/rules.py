@@ -1,0 +1,238 @@
+"""What each row of the table of rules earns on natural text: the gate that a row passes to stay.
+
+    python -m lab.rules --judge strings data/enpt strings.en strings.pt --judge flores data/pten flores.pt flores.en \\
+        --agreement rocs-mt data/enpt raw.en normalised.en --outside readmes.txt --constant edges.MIN_WORDS=4
+
+A judge is a student, its sources and their references; an agreement, a student, a noisy text and the same text
+normalised, whose translation is the reference. Each row, and each constant, is measured against the usual
+translations: `gain` is the BLEU that the judge loses without the row, `better` and `worse` count the changed lines by
+chrF, and `lines` those that the row changes before a model reads them, of the judges and of the lines `--outside`.
+Searches are cached by the tokens of their source, so that a difference is a rule's and not a batch's.
+"""
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sacrebleu
+
+from capsule_mt import Translator
+from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.engine.search import Hypothesis
+from capsule_mt.files.reading import read_lines
+from capsule_mt.models.loading import load_model
+from capsule_mt.options.table import SearchOptions
+from capsule_mt.text import casing, edges, keeping, rewriting, rules
+from capsule_mt.translate.options import TranslationOptions
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.results import markdown_table
+
+MODULES = {"casing": casing, "edges": edges, "rewriting": rewriting}  # of constants
+TABLES = [(rewriting, "FIRST_ROWS"), (rewriting, "LATE_ROWS"), (edges, "BEFORE_ROWS"), (edges, "AFTER_ROWS")]
+NEVER = "(?!)"
+MAX_LOSS = -0.005  # BLEU that a row may cost by rounding
+
+
+class CachedDecoder:
+    """A decoder that answers from a cache where a source was searched before with the same options."""
+
+    def __init__(self, decoder: Any) -> None:
+        self._decoder = decoder
+        self._hypotheses: dict[tuple[object, ...], list[Hypothesis]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._decoder, name)
+
+    def translate(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        shared = repr(options._replace(limits=(), forces_end=(), shortlist=None))
+        keys = [(*source, shared) for source in sources]
+        misses = list({key: index for index, key in enumerate(keys) if key not in self._hypotheses}.values())
+        if misses:
+            batch = options._replace(
+                limits=[options.limits[index] for index in misses],
+                forces_end=[options.forces_end[index] for index in misses] if options.forces_end else (),
+            )
+            results = self._decoder.translate([sources[index] for index in misses], batch)
+            self._hypotheses |= zip((keys[index] for index in misses), results, strict=True)
+        return [self._hypotheses[key] for key in keys]
+
+
+class Judge(NamedTuple):
+    """Sources with their references; `usual` are their translations with the whole table."""
+
+    name: str
+    translator: Translator
+    sources: Sequence[str]
+    references: Sequence[str]
+    usual: Sequence[str]
+
+
+def translations(translator: Translator, sources: Sequence[str]) -> list[str]:
+    return [translation.text for translation in translator(sources, batch_size=32)]
+
+
+def judge_of(name: str, translator: Translator, sources: Sequence[str], references: Sequence[str]) -> Judge:
+    return Judge(name, translator, sources, references, translations(translator, sources))
+
+
+@contextmanager
+def replaced(*values: tuple[Any, str, object]) -> Iterator[None]:
+    """Set attributes of modules, and put their values back."""
+    usual = [(module, name, getattr(module, name)) for module, name, _ in values]
+    try:
+        for module, name, value in values:
+            setattr(module, name, value)
+        forget_the_table()
+        yield
+    finally:
+        for module, name, value in usual:
+            setattr(module, name, value)
+        forget_the_table()
+
+
+def forget_the_table() -> None:
+    keeping._parts_of.cache_clear()
+    rewriting._needs.cache_clear()
+
+
+def without(row: rules.Row) -> Any:
+    """Switch a row off."""
+    tables = [
+        (module, name, tuple(entry for entry in getattr(module, name) if entry.id != row.id))
+        for module, name in TABLES
+    ]
+    never = row._replace(match=NEVER)
+    tables += [(edges, "MARKS", never)] if row.stage == "ending" else []
+    return replaced(*tables, *([(rewriting, "CHARACTERS", never)] if row is rewriting.CHARACTERS else []))
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    return float(sacrebleu.corpus_bleu(list(hypotheses), [list(references)], force=True).score)
+
+
+def chrf(hypothesis: str, reference: str) -> float:
+    return float(sacrebleu.sentence_chrf(hypothesis, [reference]).score)
+
+
+def earned(judge: Judge, is_tried: Callable[[str], bool]) -> dict[str, Any]:
+    """Return what the table as it is now changes in a judge's translations, and what that costs."""
+    indices = [index for index, source in enumerate(judge.sources) if is_tried(source)]
+    changed = dict(zip(indices, translations(judge.translator, [judge.sources[i] for i in indices]), strict=True))
+    changed = {index: text for index, text in changed.items() if text != judge.usual[index]}
+    texts = [changed.get(index, text) for index, text in enumerate(judge.usual)]
+    margins = [
+        chrf(judge.usual[index], judge.references[index]) - chrf(text, judge.references[index])
+        for index, text in changed.items()
+    ]
+    gain = bleu(judge.usual, judge.references) - bleu(texts, judge.references) if changed else 0.0
+    better, worse = sum(margin > 0 for margin in margins), sum(margin < 0 for margin in margins)
+    return {"judge": judge.name, "changed": len(changed), "better": better, "worse": worse, "gain": round(gain, 3)}
+
+
+def edited_lines(translator: Translator, lines: Sequence[str]) -> Counter[str]:
+    """Count the lines that each row changes before a model reads them."""
+    segmenter = translator.plan(TranslationOptions()).segmenter
+    forms = (segmenter.document(line).form for line in lines)
+    return Counter(row for form in forms if form is not None for row in {edit.row for edit in form.edits})
+
+
+def verdict(num_lines: int, results: Sequence[dict[str, Any]]) -> str:
+    """Return whether a row stays: one that changes no line, or that loses where it changes some, goes.
+
+    >>> verdict(0, []), verdict(3, [{"better": 2, "worse": 7, "gain": -0.02}])
+    ('never', 'loses')
+    """
+    better, worse = (sum(result[side] for result in results) for side in ("better", "worse"))
+    if not num_lines and not better + worse:
+        return "never"
+    return "loses" if worse > better and sum(result["gain"] for result in results) < MAX_LOSS else "stays"
+
+
+def is_tried(row: rules.Row) -> Callable[[str], bool]:
+    """Return which sources may have a match of a row."""
+    if row.stage in ("keep", "form"):
+        return lambda source: re.search(row.needs, source) is not None
+    return (lambda source: not source.isascii()) if row.stage == "late" else (lambda source: True)
+
+
+def measured(judges: Sequence[Judge], counts: Counter[str], ids: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """Yield what each row earns."""
+    for row in rules.ROWS:
+        if ids is None or row.id in ids:
+            with without(row):
+                results = [earned(judge, is_tried(row)) for judge in judges]
+            yield {
+                "row": row.id,
+                "lines": counts[row.id],
+                "verdict": verdict(counts[row.id], results),
+                "judges": results,
+            }
+
+
+def measured_constants(judges: Sequence[Judge], assignments: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield what the usual value of each constant earns against another, such as "edges.MIN_WORDS=4"."""
+    for assignment in assignments:
+        match = re.fullmatch(r"(\w+)\.(\w+)=(-?[\d.]+)", assignment)
+        if match is None or match[1] not in MODULES or not hasattr(MODULES[match[1]], match[2]):
+            raise ValueError(
+                f"--constant must be a number of {', '.join(MODULES)}, as edges.MIN_WORDS=4, got {assignment!r}"
+            )
+        with replaced((MODULES[match[1]], match[2], float(match[3]))):
+            results = [earned(judge, lambda source: True) for judge in judges]
+        yield {"row": assignment, "lines": 0, "verdict": verdict(1, results), "judges": results}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    names = ("NAME", "MODEL", "SOURCES", "REFERENCES")
+    parser.add_argument("--judge", nargs=4, metavar=names, action="append", default=[], help="a text with references")
+    names = ("NAME", "MODEL", "NOISY", "NORMALISED")
+    parser.add_argument("--agreement", nargs=4, metavar=names, action="append", default=[], help="a noisy text")
+    parser.add_argument("--outside", type=Path, nargs="*", default=[], help="lines without references")
+    parser.add_argument("--row", nargs="*", help="the rows to measure; by default all")
+    parser.add_argument("--constant", nargs="*", default=[], help="other values of constants")
+    parser.add_argument("--output", type=Path, default=Path("outputs/rules.json"), help="the result file")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    translators: dict[str, Translator] = {}
+    judges = []
+    for name, folder, *paths in (*arguments.judge, *arguments.agreement):
+        if folder not in translators:
+            model = load_model(Path(folder), int8=True, shortlist=True)
+            translators[folder] = Translator(model._replace(decoder=CachedDecoder(model.decoder)))
+        sources, references = (read_lines(Path(path)) for path in paths)
+        if len(sources) != len(references):
+            raise ValueError(f"{paths[0]} has {len(sources)} lines and {paths[1]} {len(references)}")
+        if [name, folder, *paths] in arguments.agreement:
+            references = translations(translators[folder], references)
+        judges.append(judge_of(name, translators[folder], sources, references))
+    counts: Counter[str] = Counter()
+    for judge in judges:
+        counts += edited_lines(judge.translator, judge.sources)
+    for path in arguments.outside:
+        counts += edited_lines(judges[0].translator, read_lines(path))
+    rows = [*measured(judges, counts, arguments.row), *measured_constants(judges, arguments.constant)]
+    record = {
+        "kind": "rules",
+        "bleu": {judge.name: bleu(judge.usual, judge.references) for judge in judges},
+        "rows": rows,
+    }
+    path = write_result(arguments.output, record)
+    cells = [
+        [row["row"], str(row["lines"]), row["verdict"]]
+        + [f"{result['better']}/{result['worse']} {result['gain']:+.2f}" for result in row["judges"]]
+        for row in rows
+    ]
+    print(markdown_table(["row", "lines", "verdict", *(judge.name for judge in judges)], cells))
+    print(f"Result: {path}")
+
+
+if __name__ == "__main__":
+    run(main)
