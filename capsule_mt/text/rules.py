@@ -455,7 +455,7 @@ def page() -> str:
 
 def _cell(text: str) -> str:
     """Return a text as code in a table of Markdown."""
-    text = text.replace("|", "\\|").replace(ITEM, "U+E000").replace("\u200d", "U+200D")
+    text = text.replace("|", "\\|").replace("\n", "\\n").replace(ITEM, "U+E000").replace("\u200d", "U+200D")
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
