@@ -18,7 +18,7 @@ translations of 0, 1, 2 and half of the content words of its source. From what r
 
 Words that complete references often leave out, such as the German "sich", are optional: coverage ignores them. Very
 frequent words (up to 50) count only if they are marked. The result is written into the checkpoint's config.json; for a
-folder of Marian, into coverage_calibration.json; for a model by name, into its folder in the cache.
+folder of Marian, into coverage.json; for a model by name, into its folder in the cache.
 
 With --reverse, a reverse model, which translates in the other direction, verifies the marks, and the score also counts
 how short a translation is. If the reverse model often doubts a source word, the word becomes optional. If it often
@@ -45,7 +45,7 @@ from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_output_folder, remove_partials, write_output
 from capsule_mt.files.reading import open_text
 from capsule_mt.models.loading import CONFIG_FILE, is_ctranslate2
-from capsule_mt.models.shipped import CALIBRATION_FILE
+from capsule_mt.models.shipped import CALIBRATION_FILE, OLD_CALIBRATION_FILE, calibration_beside
 
 STATE_OF_TRAINING = ".pt", ".pth"
 
@@ -181,8 +181,9 @@ def _write_calibration(translator: Any, folder: Path, output: Path) -> str:
             if file.is_file() and not file.name.endswith(STATE_OF_TRAINING):
                 shutil.copy(file, output)
     calibration, config = dict(translator.loaded.calibration), output / CONFIG_FILE
-    if not config.is_file() or is_ctranslate2(output) or (output / CALIBRATION_FILE).is_file():
+    if not config.is_file() or is_ctranslate2(output) or Path(calibration_beside(str(output))).is_file():
         _write_json(output / CALIBRATION_FILE, calibration)
+        (output / OLD_CALIBRATION_FILE).unlink(missing_ok=True)
         return str(output / CALIBRATION_FILE)
     _write_json(config, {**json.loads(config.read_text(encoding="utf-8")), "coverage_calibration": calibration})
     return f"{config}: `coverage_calibration`"

@@ -9,7 +9,7 @@ BLOCK = 1 << 20
 # the files of a checkpoint that translations depend on
 NAMES = (
     *("config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "metadata.json"),
-    "coverage_calibration.json",
+    *("coverage.json", "coverage_calibration.json"),
 )
 BEGINNINGS = ("tokenizer", "vocab", "merges", "source_", "target_", "shared_")
 ENDINGS = (".safetensors", ".bin", ".npz", ".spm", ".model", ".yml")

@@ -14,7 +14,7 @@ from capsule_mt.models.ctranslate2_folder import CTranslate2Folder, read_vocabul
 from capsule_mt.models.ctranslate2_weights import EPSILON, CTranslate2Weights, config_of, layers_of
 from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer, listed_tokenizer, num_languages_in
 from capsule_mt.models.piece_tokenizer import LANGUAGE_PREFIX, PAD, NumberedPieces, PieceTokenizer
-from capsule_mt.models.shipped import CALIBRATION_FILE
+from capsule_mt.models.shipped import calibration_beside
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import CheckpointError, read_json
 
@@ -32,7 +32,7 @@ class CTranslate2Checkpoint:
 
     def __init__(self, folder: str) -> None:
         self.files = files = CTranslate2Folder.find(folder)
-        self.origin, self.calibrated_by = files.model, os.path.join(folder, CALIBRATION_FILE)
+        self.origin, self.calibrated_by = files.model, calibration_beside(folder)
         stored = CTranslate2File(files.model)
         self._settings = settings_of(stored)
         folder, unknown = os.path.dirname(files.model), self._settings.unk_token

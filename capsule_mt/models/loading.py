@@ -14,7 +14,7 @@ from capsule_mt.models.languages import many_languages
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.opening import check_shortlist
 from capsule_mt.models.registry import write_program
-from capsule_mt.models.shipped import CALIBRATION_FILE
+from capsule_mt.models.shipped import calibration_beside
 from capsule_mt.models.weights import (
     INT8_FILE,
     SMALL_FILE,
@@ -137,7 +137,7 @@ class HubCheckpoint:
         self.folder = folder
         self.origin = self.calibrated_by = os.path.join(folder, CONFIG_FILE)
         self.config = read_json(self.origin)
-        calibration_file = os.path.join(folder, CALIBRATION_FILE)
+        calibration_file = calibration_beside(folder)
         if os.path.lexists(calibration_file):
             self._add_calibration(calibration_file)
         self.generation = _generation(folder, self.config)

@@ -37,7 +37,7 @@ ALWAYS_WRITTEN = frozenset(
     }
 )
 # what `capsule-mt calibrate` has fitted, beside the config.json of an export
-CALIBRATION_FILE = "coverage_calibration.json"
+CALIBRATION_FILE = "coverage.json"
 # keywords of `from_pretrained` that say where a file is
 OF_DOWNLOADS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 

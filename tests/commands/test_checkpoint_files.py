@@ -86,9 +86,9 @@ def test_a_folder_of_marian(run, tmp_path):
     contents = {file.name: file.read_bytes() for file in folder.iterdir()}
     for output, folder_name in (("--output out", "out"), ("", "student"), ("--output student", "student")):
         printed = run(f"student letters letters --sentences 20 --method deletion {output}")
-        assert printed.splitlines()[-1] == str(Path(folder_name, "coverage_calibration.json"))
+        assert printed.splitlines()[-1] == str(Path(folder_name, "coverage.json"))
         content = {file.name: file.read_bytes() for file in Path(folder_name).iterdir()}
-        calibration = json.loads(content.pop("coverage_calibration.json"))
+        calibration = json.loads(content.pop("coverage.json"))
         assert content == contents
         assert set(calibration) == {"deletion", "function_words", "optional_words"}
         assert capsule_mt.Translator.from_pretrained(folder_name).loaded.calibration == calibration

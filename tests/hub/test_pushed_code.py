@@ -95,10 +95,10 @@ def test_a_calibration_is_beside_a_short_configuration(tmp_path):
     values = json.loads((folder / "config.json").read_text())
     assert "coverage_calibration" not in values
     assert len((folder / "config.json").read_text()) <= 1500
-    assert json.loads((folder / "coverage_calibration.json").read_text()) == CALIBRATION
+    assert json.loads((folder / "coverage.json").read_text()) == CALIBRATION
     assert AutoModelForSeq2SeqLM.from_pretrained(folder).config.coverage_calibration == CALIBRATION
     assert load_model(folder).calibration == CALIBRATION
     values["coverage_calibration"] = {"attention": {"head": [1, 1]}}
     (folder / "config.json").write_text(json.dumps(values))
-    with pytest.raises(CheckpointError, match=r"coverage_calibration\.json: differs from `coverage_calibration` of"):
+    with pytest.raises(CheckpointError, match=r"coverage\.json: differs from `coverage_calibration` of"):
         load_model(folder)

@@ -22,6 +22,6 @@ def test_a_file_with_a_checksum_beside_it_is_not_read_again(name, tmp_path):
 
 
 def test_the_calibration_beside_a_model_of_marian_has_a_digest(tmp_path):
-    for name in ("model.npz", "coverage_calibration.json", "README.md"):
+    for name in ("model.npz", "coverage.json", "README.md"):
         (tmp_path / name).write_text(name)
-    assert [*checkpoint_digests(tmp_path)] == ["coverage_calibration.json", "model.npz"]
+    assert [*checkpoint_digests(tmp_path)] == ["coverage.json", "model.npz"]

@@ -172,7 +172,7 @@ def test_the_command_converts(kind, tmp_path, call, refusal_of):
     for model, out, target_format in ((folder, "hub", "huggingface"), (tmp_path / "hub", "back", "marian")):
         _, printed, _ = call(convert, model, tmp_path / out, "--to", target_format)
     vocabularies = ["vocab.spm"] if targets is None else ["srcvocab.spm", "trgvocab.spm"]
-    names = ["config.yml", "coverage_calibration.json", "lex.s2t.bin", "model.npz", *vocabularies]
+    names = ["config.yml", "coverage.json", "lex.s2t.bin", "model.npz", *vocabularies]
     assert printed.splitlines() == [str(tmp_path / "back" / name) for name in names]
     for shortlist in (False, True):
         back, original = (load_model(folder_name, shortlist=shortlist) for folder_name in (tmp_path / "back", folder))
@@ -225,7 +225,7 @@ def test_a_shortlist_of_marian(tmp_path):
 
 def test_a_calibration_beside_a_student(tmp_path):
     folder = write_student(tmp_path / "student")
-    file, options = folder / "coverage_calibration.json", CoverageOptions(method="attention")
+    file, options = folder / "coverage.json", CoverageOptions(method="attention")
     with pytest.raises(ValueError, match="needs a head that aligns words"):
         Translator.from_pretrained(folder)("a hat", coverage=options)
     curves = {"words": [[0.0, 0.25], [1.0, 0.25]], "sentences": [[0.0, 0.0], [1.0, 1.0]], "threshold": 0.3}
@@ -258,9 +258,10 @@ def test_a_calibration_that_comes_with_the_package(tmp_path, monkeypatch):
     (tmp_path / "ours.json").write_text(json.dumps(calibration))
     assert load_model(folder).calibration == calibration
     beside = {"attention": {"head": [0, 1]}}
-    (folder / "coverage_calibration.json").write_text(json.dumps(beside))
-    assert load_model(folder).calibration == beside
-    (folder / "coverage_calibration.json").unlink()
+    for name in ("coverage_calibration.json", "coverage.json"):  # the name up to 0.4, and today's
+        (folder / name).write_text(json.dumps(beside))
+        assert load_model(folder).calibration == beside
+        (folder / name).unlink()
     weights_file.write_bytes(weights_file.read_bytes()[:-1] + b"\1")  # another version, of the same size
     assert load_model(folder).calibration == {}
 
