@@ -26,11 +26,49 @@ except ImportError:  # tests/light runs without it
 else:
     torch.set_num_threads(1)
 GOLDEN = Path(__file__).parent / "golden"
+# Tests of more than two seconds beside shorter ones of the same thing: they are of the slow suite.
+LONG_TESTS = (
+    "lab/tests/test_student_engines.py::test_bergamot_takes_turns",
+    "tests/adapters/test_adapters.py::test_compiles_to_one_graph[marian]",
+    "tests/decoding/test_bart.py::test_tokens_equal_those_of_generate[blenderbot]",
+    "tests/decoding/test_bart.py::test_tokens_equal_those_of_generate[pegasus]",
+    "tests/decoding/test_pickled.py::test_damaged_pickles_load_or_are_one_error",
+    "tests/hub/test_firefox.py::test_every_kind_of_student_is_the_original[no bias]",
+    "tests/hub/test_firefox.py::test_every_kind_of_student_is_the_original[sources tied]",
+    "tests/hub/test_seams.py::test_an_export_computes_the_same_without_the_packages[quick]",
+    "tests/light/formats/test_hostile.py::test_every_pattern_takes_linear_time[formulas.md]",
+    "tests/light/formats/test_hostile.py::test_every_pattern_takes_linear_time[lines.html]",
+    "tests/light/serve/test_connections.py::test_a_head_has_some_time_to_arrive",
+    "tests/light/serve/test_connections.py::test_what_follows_a_request_that_is_too_long_is_read_within_limits",
+    "tests/light/serve/test_process.py::test_a_half_sent_request_does_not_keep_the_server_from_stopping",
+    "tests/light/serve/test_uploads.py::test_a_client_has_one_process_and_the_others_go_on",
+    "tests/light/serve/test_uploads.py::test_a_large_request_holds_the_loop_for_a_moment",
+    "tests/light/text/test_segments.py::test_a_word_of_megabytes_is_copied_and_recorded[<!--]",
+    "tests/light/text/test_segments.py::test_a_word_of_megabytes_is_copied_and_recorded[@]",
+    "tests/light/text/test_segments.py::test_a_word_of_megabytes_is_copied_and_recorded[a]",
+    "tests/light/text/test_segments.py::test_a_word_of_megabytes_is_copied_and_recorded[x_]",
+    "tests/modeling/test_capsnmt.py::TestCapsNMT::test_compiles_without_a_graph_break[capsules]",
+    "tests/modeling/test_capsnmt.py::TestCapsNMT::test_compiles_without_a_graph_break[hybrid]",
+    "tests/modeling/test_capsule_marian.py::TestCapsuleMarian::test_compiles_without_a_graph_break[ssru_combined]",
+    "tests/modeling/test_capsule_marian.py::TestCapsuleMarian::test_every_output_of_compiled_decoding[ssru_combined]",
+    "tests/training/test_distillation.py::test_with_any_number_of_processes",
+    "tests/training/test_run.py::test_a_finished_run_of_part_of_an_epoch_takes_no_further_step",
+    "tests/training/test_run.py::test_a_resumed_run_says_from_which_step",
+    "tests/training/test_run.py::test_data_that_changed_since_the_run_began_are_named",
+    "tests/training/test_trainer.py::test_a_signal_adds_no_evaluation[4]",
+    "tests/training/test_trainer.py::test_killed_and_resumed_is_uninterrupted_to_the_bit[saving]",
+)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]  # of a browser
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tiny", action="store_true", help="run tests/gpu on the CPU, as far as it can")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in LONG_TESTS:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -46,7 +46,7 @@ def write_program(
     """
     model_type = config.get("model_type")
     writer = WRITERS.get(model_type) if isinstance(model_type, str) else None
-    if model_type in ENCODERS:
+    if isinstance(model_type, str) and model_type in ENCODERS:
         raise UnsupportedModelError(
             f"{origin}: a model of type {shown(model_type)} encodes text and does not translate: load it by "
             "`capsule_mt.Encoder`"

@@ -318,8 +318,8 @@ ROWS = tuple(Row(*row) for row in (
      COPY, COPY, None, "ask Brz\u0119cz now", "ask Tom now"),
     ("lacked sign", "late", "signs", "", r"(?=\W)<lacked>", ":sign", COPY, None, "one \u2260 two", "one  two"),
     # ---- before, after: the edges of a sentence, which are copied
-    # bullets, "3)" and "a)", a dash before a word with a capital, as in a dialogue; an ellipsis before one
-    ("bullet", "before", "", "", r"(?:(?:>\s+)*[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+"
+    # bullets, also with a box to check, "3)" and "a)", a dash before a word with a capital, as in a dialogue; an ellipsis before one
+    ("bullet", "before", "", "", r"(?:(?:>\s+)*[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
      rf"|[-\u2013\u2014](?=[{CAPITAL}][a-z\xdf-\xff])|(?:\.\.\.|\u2026)\s?(?=[{CAPITAL}])", "", COPY, None,
      "3) One word", "One word"),
     # "1)One", "a. One", "1 - One", "1.2.3 One", and marks of a menu's keys: "&Open", "_Open"; signs: "| Home", "(*) One"

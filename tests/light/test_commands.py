@@ -1030,7 +1030,7 @@ def test_a_judge_with_and_without_a_model(run_score, call, refusal_of, monkeypat
     code, judged, _ = run_score(*FILES, "--judge", "NAME", "--coverage")
     assert code == 0
     assert [row[:3] for row in judged] == rows
-    assert [row[4] for row in judged][:2] == [f"Perhaps left out: {source.split()[0]}" for source in SOURCES[:2]]
+    assert [row[4] for row in judged][:2] == [f"Probably left out: {source.split()[0]}" for source in SOURCES[:2]]
     languages = ("--src-lang", "en", "--tgt-lang", "de")
     call(score, *FILES, "--judge", *languages, "--output", "alone.tsv")
     subject, names, *lines = lines_of(tmp_path / "alone.tsv")

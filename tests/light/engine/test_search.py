@@ -134,7 +134,8 @@ def test_a_sentence_alone_has_its_tokens_of_a_batch_with_a_large_vocabulary_too(
     """For a single row, most logits are only estimated; for many rows, none is stored."""
     monkeypatch.setenv("HF_CAPSULE_MT_TIER", tier)
     monkeypatch.setitem(SIZES, "vocab_size", 70_000)
-    monkeypatch.setitem(SIZES, "d_model", 64)
+    for name in ("d_model", "hidden_size"):
+        monkeypatch.setitem(SIZES, name, 64)
     monkeypatch.setattr("tests.light.engine.programs.DrawnWeights", CodedWeights)
     decoder, suppressed = decoder_of(program_of("plain"), int8=True), [PAD, END]
     for _ in range(6):
@@ -153,7 +154,8 @@ def test_a_preview_of_the_logits_loses_no_option(monkeypatch, tier):
     """Without scores most logits are estimated, unless an option needs all of them."""
     monkeypatch.setenv("HF_CAPSULE_MT_TIER", tier)
     monkeypatch.setitem(SIZES, "vocab_size", 70_000)
-    monkeypatch.setitem(SIZES, "d_model", 64)
+    for name in ("d_model", "hidden_size"):
+        monkeypatch.setitem(SIZES, name, 64)
     monkeypatch.setattr("tests.light.engine.programs.DrawnWeights", CodedWeights)
     decoder, chosen = decoder_of(program_of("plain"), int8=True), {"integer": 1, "number": 1.3, "tokens": [PAD, END]}
     for _ in range(20):  # until the previews begin
