@@ -35,10 +35,10 @@ class Copier:
         even = torch.full_like(equal, 1 / input_ids.shape[1])
         if self.counts:
             words = labels.ge(0).sum(dim=1) - 1
-            said = (torch.arange(input_ids.shape[1]) < words[:, None]).float()[:, None].expand_as(equal)
+            translated = (torch.arange(input_ids.shape[1]) < words[:, None]).float()[:, None].expand_as(equal)
         else:
-            said = equal.cummax(dim=1).values
-        guidance = torch.stack([said, 1 - said], dim=-1)
+            translated = equal.cummax(dim=1).values
+        guidance = torch.stack([translated, 1 - translated], dim=-1)
         return SimpleNamespace(
             cross_attentions=(even[:, None], equal[:, None]),
             routing_weights={"decoder.guidance": (guidance,)} if self.guided else None,

@@ -47,12 +47,12 @@ def without_parsers() -> Iterator[list[str]]:
 
     patches = [patch.object(owner, name, refuse(f"{owner.__name__}.{name}")) for owner, name in PARSERS]
     try:
-        for each in patches:
-            each.start()
+        for patcher in patches:
+            patcher.start()
         yield called
     finally:
-        for each in patches:
-            each.stop()
+        for patcher in patches:
+            patcher.stop()
 
 
 def opened_before_the_sandbox(folder: Path, load: Any) -> list[str]:

@@ -133,9 +133,9 @@ def check_steps(name: str) -> None:
         model.eval()
         with torch.no_grad(), NewTensors(), DeviceOnly():
             encoded = model.get_encoder()(**source)
-            given = {"encoder_outputs": encoded, "attention_mask": source["attention_mask"], "use_cache": True}
-            first = model(**given, decoder_input_ids=labels[:, :1])
-            following = model(**given, decoder_input_ids=labels[:, 1:2], **cache_field(first.cache))
+            inputs = {"encoder_outputs": encoded, "attention_mask": source["attention_mask"], "use_cache": True}
+            first = model(**inputs, decoder_input_ids=labels[:, :1])
+            following = model(**inputs, decoder_input_ids=labels[:, 1:2], **cache_field(first.cache))
         assert following.logits.shape == (3, 1, 31)
         assert following.logits.device.type == DEVICE
 

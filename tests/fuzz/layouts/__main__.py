@@ -45,8 +45,8 @@ def outcome_of(case: dict, folder: Path) -> tuple[str, str]:
     if ours is None:
         return "FINDING: crash", crash
     rank = None if family.rank is None else partial(family.rank, case)
-    found = difference(ours, theirs, rank)
-    return ("FINDING: differs", found) if found else ("equal", "")
+    message = difference(ours, theirs, rank)
+    return ("FINDING: differs", message) if message else ("equal", "")
 
 
 def main() -> None:

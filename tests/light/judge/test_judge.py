@@ -74,8 +74,8 @@ def test_evidence_is_that_of_plain_loops(encoder, witness):
 def test_the_other_direction_is_the_same_evidence_swapped(witness):
     [there] = witness.compare(["bal den fir gom"], ["fir gom bals"])
     [back] = witness.compare(["fir gom bals"], ["bal den fir gom"])
-    for word, other in zip((*there.source, *there.target), (*back.target, *back.source), strict=True):
-        assert word.distances == pytest.approx(other.distances, abs=1e-5)
+    for word, mirrored in zip((*there.source, *there.target), (*back.target, *back.source), strict=True):
+        assert word.distances == pytest.approx(mirrored.distances, abs=1e-5)
     assert there.disorder == pytest.approx(there.swapped().disorder)
 
 
@@ -161,10 +161,10 @@ def judged(encoder, *pair, thresholds=(), odds=NO_ODDS, **languages):
 
 def test_each_reason_has_its_name_and_its_threshold(encoder):
     words = "bal den fir gom kun dal"
-    other = "gal ken dim"
-    assert judged(encoder, words, other).reasons == ()
+    translation = "gal ken dim"
+    assert judged(encoder, words, translation).reasons == ()
     names = ["another text", "left out", "made up", "order"]
-    reasons = [judged(encoder, words, other, thresholds={name: -2.0}).reasons for name in names]
+    reasons = [judged(encoder, words, translation, thresholds={name: -2.0}).reasons for name in names]
     assert [[reason.name for reason in row] for row in reasons] == [[name] for name in names]
     sure = NO_ODDS._replace(bias=9.0)
     assert judged(encoder, words, other, odds=sure, thresholds={"left out": 0.5}).reasons[0].source == words
@@ -200,20 +200,20 @@ def test_a_batch_changes_nothing(encoder, numbers):
 
 
 def test_another_encoder_is_refused_by_name(tmp_path):
-    needed = "a judge needs intfloat/multilingual-e5-small"
-    with pytest.raises(UnsupportedModelError, match=f"has too few layers; {needed}"):
+    message = "a judge needs intfloat/multilingual-e5-small"
+    with pytest.raises(UnsupportedModelError, match=f"has too few layers; {message}"):
         Judge.from_pretrained(write_encoder(tmp_path / "two"))
     deep = write_encoder(tmp_path / "twelve", num_layers=12)
-    with pytest.raises(UnsupportedModelError, match=rf"gives two texts a cosine of .*, not 0\.\d+; {needed}"):
+    with pytest.raises(UnsupportedModelError, match=rf"gives two texts a cosine of .*, not 0\.\d+; {message}"):
         Judge.from_pretrained(deep)
 
 
 def test_an_encoder_is_known_by_its_probes(encoder, witness, numbers):
     Judge(encoder, numbers).check_encoder()
-    first, *others = numbers.probes
+    first, *probes = numbers.probes
     moved = (first[0], first[1], first[2] - 1.5 * MAX_PROBE_DEVIATION)
     with pytest.raises(UnsupportedModelError, match="a judge needs a/b"):
-        Judge(encoder, numbers._replace(probes=(moved, *others))).check_encoder()
+        Judge(encoder, numbers._replace(probes=(moved, *probes))).check_encoder()
 
 
 def test_the_numbers_of_the_package():
