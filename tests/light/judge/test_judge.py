@@ -167,8 +167,8 @@ def test_each_reason_has_its_name_and_its_threshold(encoder):
     reasons = [judged(encoder, words, translation, thresholds={name: -2.0}).reasons for name in names]
     assert [[reason.name for reason in row] for row in reasons] == [[name] for name in names]
     sure = NO_ODDS._replace(bias=9.0)
-    assert judged(encoder, words, other, odds=sure, thresholds={"left out": 0.5}).reasons[0].source == words
-    assert judged(encoder, words, other, odds=sure, thresholds={"made up": 0.5}).reasons[0].target == other
+    assert judged(encoder, words, translation, odds=sure, thresholds={"left out": 0.5}).reasons[0].source == words
+    assert judged(encoder, words, translation, odds=sure, thresholds={"made up": 0.5}).reasons[0].target == translation
     assert [reason.name for reason in judged(encoder, words, words.upper()).reasons] == ["copy"]
     assert judged(encoder, "bal den", "BAL DEN").reasons == ()  # a name, perhaps
 
