@@ -9,6 +9,7 @@ import pytest
 from tests.fuzz.layouts.__main__ import outcome_of
 from tests.fuzz.layouts.families import FAMILIES
 from tests.fuzz.layouts.reading import Reading, difference
+from tests.marian.judge import VARIABLE
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +19,10 @@ NUM_FOLDERS = 15  # of each family
 
 @pytest.mark.parametrize("name", sorted(path.name for path in CASES.glob("*.json")))
 def test_what_was_read_in_another_way(name, tmp_path):
-    outcome, reason = outcome_of(json.loads((CASES / name).read_text()), tmp_path / "model")
+    case = json.loads((CASES / name).read_text())
+    if case["family"] == "marian" and "marian" not in FAMILIES:
+        pytest.skip(f"Marian judges it: set {VARIABLE} to a Python that has pymarian")
+    outcome, reason = outcome_of(case, tmp_path / "model")
     assert not outcome.startswith("FINDING"), reason
 
 
