@@ -23,7 +23,7 @@ class Edit(NamedTuple):
     text: str
 
 
-class Known(NamedTuple):
+class Facts(NamedTuple):
     """What tests may read: the values of their variables, and the words of which they read one at least."""
 
     values: dict[str, Any]
@@ -40,12 +40,12 @@ def fold(source: str, settings: Mapping[str, Any], variables: Mapping[str, Any])
     config = SimpleNamespace(**settings)
     attributes = {name.removeprefix("self."): value for name, value in variables.items() if name.startswith("self.")}
     values = {**variables, "config": config, "self": SimpleNamespace(config=config, **attributes)}
-    known = Known(values, frozenset({*settings, *variables, *attributes}))
-    if known.words.isdisjoint(re.findall(r"\w+", source)):
+    facts = Facts(values, frozenset({*settings, *variables, *attributes}))
+    if facts.words.isdisjoint(re.findall(r"\w+", source)):
         return source
     while True:
         text = Text(source)
-        folded = text.edited(_edits(text, known))
+        folded = text.edited(_edits(text, facts))
         if folded == source:
             return SPLIT_VALUE.sub(_joined, source)
         source = folded
@@ -92,40 +92,40 @@ class Text:
         return b"".join([*parts, self.raw[end:]]).decode()
 
 
-def _edits(text: Text, known: Known) -> Iterator[Edit]:
+def _edits(text: Text, facts: Facts) -> Iterator[Edit]:
     for node in ast.walk(text.tree):
         if isinstance(node, ast.FunctionDef):
             yield from _edits_of_constants(text, node)
         for name in ("body", "orelse"):
             statements = getattr(node, name, None)
             if isinstance(statements, list):
-                yield from _edits_of_block(text, known, statements, isinstance(node, ast.Module))
-        if isinstance(node, ast.IfExp) and (value := _value(node.test, known)) is not None:
+                yield from _edits_of_block(text, facts, statements, isinstance(node, ast.Module))
+        if isinstance(node, ast.IfExp) and (value := _value(node.test, facts)) is not None:
             yield Edit(*text.span(node), text.of(node.body if value else node.orelse))
         elif isinstance(node, ast.BoolOp):
-            open_parts = [part for part in node.values if _value(part, known) is None]
-            if _value(node, known) is None and len(open_parts) < len(node.values):
+            open_parts = [part for part in node.values if _value(part, facts) is None]
+            if _value(node, facts) is None and len(open_parts) < len(node.values):
                 word = " and " if isinstance(node.op, ast.And) else " or "
                 yield Edit(*text.span(node), word.join(map(text.of, open_parts)))
-        if isinstance(node, (ast.BoolOp, ast.Compare, ast.Attribute)) and (value := _value(node, known)) is not None:
+        if isinstance(node, (ast.BoolOp, ast.Compare, ast.Attribute)) and (value := _value(node, facts)) is not None:
             yield Edit(*text.span(node), str(value))
 
 
-def _value(test: ast.expr, known: Known) -> bool | None:
+def _value(test: ast.expr, facts: Facts) -> bool | None:
     """Return whether a test is true; `None` if the configuration does not decide it."""
     if isinstance(test, ast.BoolOp):
         decisive = isinstance(test.op, ast.Or)
-        values = [_value(part, known) for part in test.values]
+        values = [_value(part, facts) for part in test.values]
         return decisive if decisive in values else None if None in values else not decisive
     if isinstance(test, ast.Constant):  # what an earlier round has left
         return test.value if isinstance(test.value, bool) else None
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        operand = _value(test.operand, known)
+        operand = _value(test.operand, facts)
         return None if operand is None else not operand
-    if not any(getattr(node, "id", getattr(node, "attr", None)) in known.words for node in ast.walk(test)):
+    if not any(getattr(node, "id", getattr(node, "attr", None)) in facts.words for node in ast.walk(test)):
         return None
     try:
-        value = eval(compile(ast.Expression(test), "a test", "eval"), {"__builtins__": {}}, dict(known.values))
+        value = eval(compile(ast.Expression(test), "a test", "eval"), {"__builtins__": {}}, dict(facts.values))
     except Exception:  # it reads what is not known, or is not made to be evaluated here
         return None
     return value if isinstance(value, bool) else None
@@ -144,9 +144,9 @@ def _edits_of_constants(text: Text, function: ast.FunctionDef) -> Iterator[Edit]
                     )
 
 
-def _edits_of_block(text: Text, known: Known, statements: list[ast.stmt], is_module: bool) -> Iterator[Edit]:
+def _edits_of_block(text: Text, facts: Facts, statements: list[ast.stmt], is_module: bool) -> Iterator[Edit]:
     for number, statement in enumerate(statements):
-        if isinstance(statement, ast.If) and (value := _value(statement.test, known)) is not None:
+        if isinstance(statement, ast.If) and (value := _value(statement.test, facts)) is not None:
             yield _branch(text, statement, value, alone=len(statements) == 1)
         if isinstance(statement, (ast.Return, ast.Raise)) and statement is not statements[-1] and not is_module:
             end = statements[-1].end_lineno or 0

@@ -68,15 +68,15 @@ def _is_unread(member: ast.stmt, unused: Collection[str], read: Collection[str])
 
 def _consequences(config: PreTrainedConfig) -> dict[str, Any]:
     """Return what variables and attributes hold because of a configuration's values, where code tests them."""
-    known: dict[str, Any] = {"_is_exported": lambda config_class: True, "type": type}
+    consequences: dict[str, Any] = {"_is_exported": lambda config_class: True, "type": type}
     if hasattr(config, "share_encoder_decoder_embeddings"):
-        known["has_one_vocabulary"] = lambda config: config.share_encoder_decoder_embeddings
+        consequences["has_one_vocabulary"] = lambda config: config.share_encoder_decoder_embeddings
     if getattr(config, "layer_aggregation", None) == "none":
-        known["enabled"] = known["connects"] = False
+        consequences["enabled"] = consequences["connects"] = False
     if not getattr(config, "has_guided_losses", False):
-        known["self.guided_losses"] = None
-        known["has_guided_losses"] = False
-    return known
+        consequences["self.guided_losses"] = None
+        consequences["has_guided_losses"] = False
+    return consequences
 
 
 def _without_members(text: Text, left_out: Collection[str]) -> Iterator[Edit]:
@@ -100,13 +100,13 @@ def _without_entries(text: Text, values: set[Any]) -> Iterator[Edit]:
                 before = entry
 
 
-def _fixed_fields(text: Text, known: dict[str, Any]) -> Iterator[Edit]:
+def _fixed_fields(text: Text, settings: dict[str, Any]) -> Iterator[Edit]:
     """Let the fields whose values are fixed take no other."""
     for node in text.tree.body:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
             for member in node.body:
-                if isinstance(member, ast.AnnAssign) and (name := text.of(member.target)) in known:
-                    value = f'"{known[name]}"' if isinstance(known[name], str) else repr(known[name])
+                if isinstance(member, ast.AnnAssign) and (name := text.of(member.target)) in settings:
+                    value = f'"{settings[name]}"' if isinstance(settings[name], str) else repr(settings[name])
                     yield Edit(*text.span(member), f"{name}: Literal[{value}] = {value}")
 
 
