@@ -435,7 +435,8 @@ def translations(translator, texts, **options):
     answers = []
     for text, output in zip(texts, outputs, strict=True):
         tokens = [list(part.target_ids[1:]) for part in output.segments]
-        answers.append({"text": output.text, "score": output.score, "tokens": tokens})
+        edits = [in_utf16_of(text, edit._asdict()) for edit in output.edits]
+        answers.append({"text": output.text, "score": output.score, "tokens": tokens, "edits": edits})
         if output.alignment is not None:
             answers[-1]["alignment"] = [list(pair) for pair in output.alignment]
         if output.coverage is not None:
@@ -447,9 +448,15 @@ def in_utf16(coverage, text, translation):
     """A coverage with offsets as JavaScript counts them."""
     for name, content in (("words", text), ("sentences", text), ("target_words", translation)):
         for entry in coverage.get(name, ()):
-            for edge in ("start", "end"):
-                entry[edge] = len(content[: entry[edge]].encode("utf-16-le")) // 2
+            in_utf16_of(content, entry)
     return coverage
+
+
+def in_utf16_of(content, entry):
+    """A span with offsets as JavaScript counts them."""
+    for edge in ("start", "end"):
+        entry[edge] = len(content[: entry[edge]].encode("utf-16-le")) // 2
+    return entry
 
 
 @pytest.mark.slow
