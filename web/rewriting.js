@@ -10,7 +10,6 @@ import { isUpper, lastUpTo } from "./words.js";
 export const [ITEM, BREAK, COPY] = [RULES.item, RULES.break, "="];
 const [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA] = RULES.lacked;
 const COMBINING_MARK = "\u0301"; // in the copy of a form for late rows, each mark that combines
-const SECOND_UNIT = "\ue004"; // of a lacked sign's two units of UTF-16
 export const rowsOf = (...stages) => RULES.rows.filter(({ stage }) => stages.includes(stage)).map((row) => ({ ...row, ...patternsOf(row) }));
 const [FIRST_ROWS, LATE_ROWS] = [rowsOf("keep", "form"), rowsOf("late")];
 export const LATE_NAMES = LATE_ROWS.map(({ id }) => id);
@@ -22,8 +21,8 @@ const [REACH, MAX_CODE] = [16, 64]; // characters before a word, and before a co
 const numberPatterns = new Map(); // by the grouping sign
 
 function patternsOf({ needs, match, id }) {
-  const lacked = `(?:[${LACKED_LETTER}${LACKED_SIGN}${LACKED_FORMULA}]${SECOND_UNIT}?)`;
-  const source = match.replaceAll("<lacked>", lacked).replaceAll("<formula>", `${LACKED_FORMULA}${SECOND_UNIT}?`);
+  const lacked = `[${LACKED_LETTER}${LACKED_SIGN}${LACKED_FORMULA}]`;
+  const source = match.replaceAll("<lacked>", lacked).replaceAll("<formula>", LACKED_FORMULA);
   return { needs: new RegExp(needs, "u"), pattern: match.includes("<group>") ? null : new RegExp(source, "gu"), id };
 }
 
@@ -63,20 +62,35 @@ export class Form {
     if (edits.length) this.text = parts.join("") + source.slice(end);
   }
 
-  /** Return the form with edits of `text`, which replace the edits of the user's text inside them. */
+  /**
+   * Return the form with edits of `text`, which replace the edits of the user's text inside them.
+   *
+   * An item that cuts an edit, as a lacked letter before a number does, takes it in; other edits that cut one go.
+   */
   withFurther(edits) {
     const [merged, parts] = [[], []];
     let [index, end] = [0, 0];
     for (const edit of edits) {
-      const [start, stop] = this.userSpan([edit.start, edit.end]);
+      const [first, last] = this.#uncut(edit.start, edit.end);
+      if (first < end || ((first < edit.start || last > edit.end) && edit.model !== null)) continue;
+      const [start, stop] = this.userSpan([first, last]);
       while (this.edits[index]?.end <= start) merged.push(this.edits[index++]);
       while (this.edits[index]?.start < stop) index++;
       merged.push({ ...edit, start, end: stop });
-      parts.push(this.text.slice(end, edit.start), inForm(edit));
-      end = edit.end;
+      parts.push(this.text.slice(end, first), inForm(edit));
+      end = last;
     }
     const text = parts.join("") + this.text.slice(end); // other letters may have another case
     return Object.assign(new Form(this.source, [...merged, ...this.edits.slice(index)], this.kinds), { text, lines: this.lines });
+  }
+
+  /** Return a span of `text` with the whole of the edits at its edges. */
+  #uncut(start, end) {
+    for (const index of new Set([lastUpTo(this.offsets, start), lastUpTo(this.offsets, end - 1)])) {
+      const [first, last] = [this.offsets[index], this.offsets[index] + (index < 0 ? 0 : inForm(this.edits[index]).length)];
+      if (first < end && start < last) [start, end] = [Math.min(start, first), Math.max(end, last)];
+    }
+    return [start, end];
   }
 
   /** Return the span of the user's text behind a span of `text`; edits are never cut. */
@@ -157,33 +171,35 @@ export class Rewriter {
     return when === "grouping" ? this.groupings[0] !== "" : this.groupings.every(Boolean);
   }
 
-  /** Return the edits of rows in a span; `shadow`: what the patterns see of the text. */
-  #edits(text, rows, shadow, start = 0, end = text.length) {
-    return this.#scanned(text, rows, shadow, start, end).flatMap((match) => (
+  /** Return the edits of rows in a span; `shadow`: what the patterns see of the text, `offsets`: where each unit stands. */
+  #edits(text, rows, shadow, start = 0, end = text.length, offsets = null) {
+    return this.#scanned(text, rows, shadow, start, end, offsets).flatMap((match) => (
       match.row.model === ":emphasis" ? this.#emphasised(text, rows, match) : [this.#edit(text, match)]));
   }
 
   /** Return the matches of rows, from left to right; of those that begin at one offset, the first row's. */
-  #scanned(text, rows, shadow, start, end) {
+  #scanned(text, rows, shadow, start, end, offsets) {
     const [spans, part] = [[], shadow.slice(0, end)];
     const patterns = rows.map(({ pattern }) => pattern ?? numberPattern(this.groupings[0]));
     const next = (index, offset) => {
       patterns[index].lastIndex = offset;
       const match = patterns[index].exec(part);
-      return match && { row: rows[index], start: match.index, end: match.index + match[0].length };
+      if (!match) return match;
+      const [from, to] = [match.index, match.index + match[0].length];
+      return { row: rows[index], from, to, start: offsets?.[from] ?? from, end: offsets?.[to] ?? to };
     };
     const matches = rows.map((_, index) => next(index, start));
     for (;;) {
-      const first = matches.reduce((best, match, index) => (match && !(matches[best]?.start <= match.start) ? index : best), -1);
+      const first = matches.reduce((best, match, index) => (match && !(matches[best]?.from <= match.from) ? index : best), -1);
       if (first < 0) return spans;
       const match = { ...matches[first], model: this.#modelOf(text, matches[first]) };
       if (match.model === null) {
-        matches[first] = next(first, Math.max(match.end, match.start + 1));
+        matches[first] = next(first, Math.max(match.to, match.from + 1));
         continue;
       }
       spans.push(match);
       matches.forEach((candidate, index) => {
-        if (candidate?.start < match.end) matches[index] = next(index, match.end);
+        if (candidate?.from < match.to) matches[index] = next(index, match.to);
       });
     }
   }
@@ -217,10 +233,12 @@ export class Rewriter {
   #lateEdits(form) {
     const lacked = this.vocabulary.lacked(form.text);
     if (!lacked.size) return [];
-    const markOf = (character) => (lacked.has(character) ? lackedMark(character) : combines(character) ? COMBINING_MARK.repeat(character.length) : character);
-    const shadow = Array.from(form.text, markOf).join("");
+    const markOf = (character) => (lacked.has(character) ? lackedMark(character) : combines(character) ? COMBINING_MARK : character);
+    const characters = Array.from(form.text);
+    const shadow = characters.map(markOf).join("");
+    const offsets = shadow.length < form.text.length ? offsetsOf(characters, markOf) : null;
     const rows = LATE_ROWS.filter(({ kind }) => !kind || this.kinds.includes(kind));
-    return this.#edits(form.text, rows, shadow).map((edit) => {
+    return this.#edits(form.text, rows, shadow, 0, shadow.length, offsets).map((edit) => {
       if (edit.back === null) return edit;
       const written = form.source.slice(...form.userSpan([edit.start, edit.end]));
       const isCopied = RULES.rows.find(({ id }) => id === edit.row).back === COPY;
@@ -229,10 +247,21 @@ export class Rewriter {
   }
 }
 
-/** Return a mark for a lacked character, as long as the character. */
+/** Return a mark for a lacked character, of one unit of UTF-16 as in Python. */
 function lackedMark(character) {
-  if (/[\p{L}\p{N}_]/u.test(character)) return LACKED_LETTER.repeat(character.length);
-  return (/\p{Sm}/u.test(character) ? LACKED_FORMULA : LACKED_SIGN) + SECOND_UNIT.repeat(character.length - 1);
+  if (/[\p{L}\p{N}_]/u.test(character)) return LACKED_LETTER;
+  return /\p{Sm}/u.test(character) ? LACKED_FORMULA : LACKED_SIGN;
+}
+
+/** Return the offset in a text of each unit of its marks, and the end of the text. */
+function offsetsOf(characters, markOf) {
+  const offsets = [];
+  let end = 0;
+  for (const character of characters) {
+    for (let unit = 0; unit < markOf(character).length; unit++) offsets.push(end + unit);
+    end += character.length;
+  }
+  return [...offsets, end];
 }
 
 // ---- functions that rows name: what the model reads, `COPY`, or null

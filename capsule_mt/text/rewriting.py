@@ -114,23 +114,37 @@ class Form:
         self.text = "".join([*parts, source[end:]])
 
     def with_further(self, edits: Sequence[Edit]) -> "Form":
-        """Return the form with edits of `text`, which replace the edits of the user's text inside them."""
+        """Return the form with edits of `text`, which replace the edits of the user's text inside them.
+
+        An item that cuts an edit, as a lacked letter before a number does, takes it in; other edits that cut one go.
+        """
         merged: list[Edit] = []
         parts: list[str] = []
         index = end = 0
         for edit in edits:
-            start, stop = self.user_span(edit.start, edit.end)
+            first, last = self._uncut(edit.start, edit.end)
+            if first < end or ((first, last) != (edit.start, edit.end) and not edit.is_item):
+                continue
+            start, stop = self.user_span(first, last)
             while index < len(self.edits) and self.edits[index].end <= start:
                 merged.append(self.edits[index])
                 index += 1
             while index < len(self.edits) and self.edits[index].start < stop:
                 index += 1
             merged.append(edit._replace(start=start, end=stop))
-            parts += (self.text[end : edit.start], edit.in_form)
-            end = edit.end
+            parts += (self.text[end:first], edit.in_form)
+            end = last
         form = Form(self.source, [*merged, *self.edits[index:]], self.kinds)
         form.text, form.lines = "".join([*parts, self.text[end:]]), self.lines  # other letters may have another case
         return form
+
+    def _uncut(self, start: int, end: int) -> tuple[int, int]:
+        """Return a span of `text` with the whole of the edits at its edges."""
+        for index in {bisect_right(self.offsets, start) - 1, bisect_right(self.offsets, end - 1) - 1} - {-1}:
+            first, last = self.offsets[index], self.offsets[index] + len(self.edits[index].in_form)
+            if first < end and start < last:
+                start, end = min(start, first), max(end, last)
+        return start, end
 
     def user_span(self, start: int, end: int) -> Span:
         """Return the span of the user's text behind a span of `text`; edits are never cut."""

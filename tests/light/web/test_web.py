@@ -328,7 +328,7 @@ def test_any_text_is_read_alike_and_comes_back(count, run_beside_modules):
             form = reader.read(text)
             expected = [[edit.row, text[edit.start : edit.end], edit.model, edit.back] for edit in form.edits]
             expected = [edit for edit in expected if edit[1] != edit[2]]
-            assert (form_text, edits, is_undone) == (form.text, expected, True), text
+            assert (form_text, edits, is_undone) == (form.text, expected, True), ascii(text)
 
 
 @pytest.mark.parametrize("run_beside_modules", ["package"], indirect=True)
