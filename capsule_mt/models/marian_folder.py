@@ -18,8 +18,6 @@ from capsule_mt.models.weights import CheckpointError
 BEST = ".best-"  # in the names of models and configurations that training saves by a metric
 UNPACKERS = {".gz": "gunzip *.gz", ".zst": "zstd -d *.zst", ".xz": "unxz *.xz", ".bz2": "bunzip2 *.bz2"}
 NUMBERED = ".yml", ".yaml", ".json", ".txt", ".vocab"  # vocabularies that do not cut text
-# of a vocabulary that gives pieces their ids: vocab.yml, opus.vocab.yml, vocab.deen.yml, de.vocab.json
-NUMBERED_NAME = r"(^|[._-])vocab([._-].*)?\.(ya?ml|json)$"
 
 
 class MarianFolder(NamedTuple):
@@ -49,7 +47,7 @@ class MarianFolder(NamedTuple):
         if not models:
             return None
         settings, settings_file = _settings_of(folder, names)
-        numbered = [name for name in names if re.search(NUMBERED_NAME, name)]
+        numbered = [name for name in names if _gives_ids(name)]
         numbered = numbered or [name for name in names if _begins_with_ids(folder, name)]
         vocabularies = numbered or [name for name in names if name.endswith(".spm")]
         vocabularies = _named(folder, settings, "vocabs", vocabularies)
@@ -167,3 +165,9 @@ def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str])
                 f"{folder}: `{key}` of its configuration has {shown(name)}, which is not a file beside it"
             )
     return named
+
+
+def _gives_ids(name: str) -> bool:
+    """Whether a file is a vocabulary that gives pieces their ids: vocab.yml, opus.vocab.yml, vocab.deen.yml."""
+    stem, suffix = os.path.splitext(name)
+    return suffix in (".yml", ".yaml", ".json") and "vocab" in re.split("[._-]", stem)

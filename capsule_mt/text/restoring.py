@@ -100,7 +100,7 @@ class Layout:
             if not self._is_mark_of_word(tag):
                 continue
             end = self.source.starts[tag]
-            (word,) = re.findall(r"\w+\Z", self.source.text[max(end - MAX_WORD, 0) : end])
+            word = re.findall(r"\w+", self.source.text[max(end - MAX_WORD, 0) : end])[-1]
             copies = [span for span in unused_words if self.text[slice(*span)].casefold() == word.casefold()]
             if copies:
                 copy = max(copies, key=lambda span: self.alignment.share(span, Span(end - len(word), end)))
