@@ -13,14 +13,20 @@ from transformers import MarianMTModel
 from hf_capsule_mt.modeling import CapsuleMarianMTModel
 
 
+def can_merge(model: Any) -> bool:
+    """Return whether there is a class for this model with a layer aggregation: none but Marian's, without a second."""
+    has_none = getattr(model.config, "layer_aggregation", "none") == "none"
+    return has_none and isinstance(model, (MarianMTModel, CapsuleMarianMTModel))
+
+
 def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], attribute: str) -> nn.Module:
     """Return a model without PEFT that computes the same.
 
     Raise a `ValueError` for all but one adapter on a `MarianMTModel`, or on a `CapsuleMarianMTModel` without a layer
     aggregation, such as a student of Firefox.
     """
-    own = getattr(model.config, "layer_aggregation", "none")
-    if not isinstance(model, (MarianMTModel, CapsuleMarianMTModel)) or own != "none" or len(adapter_names) != 1:
+    if not can_merge(model) or len(adapter_names) != 1:
+        own = getattr(model.config, "layer_aggregation", "none")
         aggregating = f" with `layer_aggregation` {own!r}" if own != "none" else ""
         raise ValueError(
             "only one adapter on a MarianMTModel can be merged (it becomes a CapsuleMarianMTModel), or on a "
