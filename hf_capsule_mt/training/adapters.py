@@ -23,8 +23,9 @@ def check_adapter(settings: Mapping[str, Any]) -> None:
     from hf_capsule_mt.adapters import CapsuleConfig
 
     refuse_unknown(settings, adapter_fields(), f"`{SECTION}`")
+    values = check_fields(CapsuleConfig, settings, SECTION)
     try:
-        CapsuleConfig(**check_fields(CapsuleConfig, settings, SECTION))
+        CapsuleConfig(**values)
     except ValueError as error:
         raise ValueError(f"`{SECTION}`: {error}") from None
 

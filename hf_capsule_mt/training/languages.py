@@ -7,20 +7,22 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, source: str, target: str) 
     """Let a tokenizer of many languages read these two; change no other. Raise a `ValueError` for unknown codes."""
     if not hasattr(tokenizer, "_build_translation_inputs"):
         return
-    name = type(tokenizer).__name__
+    name, example = type(tokenizer).__name__, tokenizer.src_lang
+    tokens = {}
     for side, language in (("source", source), ("target", target)):
-        if _token_of(tokenizer, language) is None:
+        tokens[side] = _token_of(tokenizer, language)
+        if tokens[side] is None:
             raise ValueError(
-                f"`languages.{side}` must be a code of {name}, such as {tokenizer.src_lang!r}, got {language!r}: "
-                "name the columns of the data by `columns`"
+                f"`languages.{side}` must be a code of {name}, such as {example!r}, got {language!r}: name the "
+                "columns of the data by `columns`"
             )
     tokenizer.src_lang, tokenizer.tgt_lang = source, target
-    if tokenizer(text_target="")["input_ids"][0] != _token_of(tokenizer, target):
+    if first_token(tokenizer)["forced_bos_token_id"] != tokens["target"]:
         raise ValueError(f"a {name} does not begin translations with their language, which `capsule-mt train` needs")
 
 
 def first_token(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Return the setting of `generate()` by which translations begin with their language."""
+    """Return the setting of `generate()` by which translations begin with their language, if labels do."""
     if not hasattr(tokenizer, "_build_translation_inputs"):
         return {}
     return {"forced_bos_token_id": tokenizer(text_target="")["input_ids"][0]}
@@ -33,4 +35,3 @@ def _token_of(tokenizer: PreTrainedTokenizerBase, language: str) -> int | None:
         return None
     token = inputs["forced_bos_token_id"]
     return None if token in (None, tokenizer.unk_token_id) else int(token)
-

@@ -55,7 +55,7 @@ class Recipe:
     generation: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for section in (*SECTIONS, "model"):
+        for section in (*SECTIONS, "model", *([] if self.adapter is None else [SECTION])):
             if not isinstance(getattr(self, section), Mapping):
                 raise ValueError(f"`{section}` must be a mapping of keys to values, got {getattr(self, section)!r}")
         for section, kind in SECTIONS.items():
