@@ -7,6 +7,7 @@ stream without them.
 
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import MarianMTModel
 
@@ -16,7 +17,13 @@ from hf_capsule_mt.modeling import CapsuleMarianMTModel
 def can_merge(model: Any) -> bool:
     """Return whether there is a class for this model with a layer aggregation: none but Marian's, without a second."""
     has_none = getattr(model.config, "layer_aggregation", "none") == "none"
-    return has_none and isinstance(model, (MarianMTModel, CapsuleMarianMTModel))
+    return has_none and isinstance(model, (MarianMTModel, CapsuleMarianMTModel)) and not is_quantised(model)
+
+
+def is_quantised(model: nn.Module) -> bool:
+    """Return whether weights are integers, or tensors of a kind of their own, as in bitsandbytes or torchao."""
+    parameters = list(model.parameters())
+    return any(type(weight.data) is not torch.Tensor or not weight.is_floating_point() for weight in parameters)
 
 
 def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], attribute: str) -> nn.Module:
@@ -28,6 +35,7 @@ def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], 
     if not can_merge(model) or len(adapter_names) != 1:
         own = getattr(model.config, "layer_aggregation", "none")
         aggregating = f" with `layer_aggregation` {own!r}" if own != "none" else ""
+        aggregating += " with quantised weights" if is_quantised(model) else ""
         raise ValueError(
             "only one adapter on a MarianMTModel can be merged (it becomes a CapsuleMarianMTModel), or on a "
             "CapsuleMarianMTModel whose `layer_aggregation` is 'none', got "

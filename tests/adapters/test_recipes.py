@@ -118,14 +118,15 @@ def test_analyze_draws_the_weights_of_an_adapter(method, drawn, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     Path("en").write_text("The man sleeps.\nNo.\n")
     Path("de").write_text("Der Mann schläft.\nNein.\n")
-    monkeypatch.setattr("sys.argv", "capsule-mt analyze adapter --sources en --targets de --output out/a".split())
+    options = ["--sources", "en", "--targets", "de", "--output"]
+    monkeypatch.setattr("sys.argv", ["capsule-mt", "analyze", "adapter", *options, "out/a"])
     assert main() == 0
     result = json.loads(Path("out/a.json").read_text())
     weights = result["routings"]["decoder.adapter"] if method == "em" else result["layer_weights"]["decoder.adapter.0"]
     assert len(weights) >= 3
     assert Path(f"out/a-{drawn}.png").exists()
     assert "encoder.adapter" in capsys.readouterr().out
-    monkeypatch.setattr("sys.argv", "capsule-mt analyze base --sources en --targets de --output out/b".split())
+    monkeypatch.setattr("sys.argv", ["capsule-mt", "analyze", "base", *options, "out/b"])
     with pytest.raises(SystemExit, match="M2M100ForConditionalGeneration with this configuration has nothing to anal"):
         main()
 
@@ -188,7 +189,7 @@ def test_languages_of_a_tokenizer_of_many():
     set_languages(tokenizer, "deu_Latn", "fra_Latn")
     assert (tokenizer.src_lang, tokenizer.tgt_lang) == ("deu_Latn", "fra_Latn")
     assert first_token(tokenizer) == {"forced_bos_token_id": tokenizer.convert_tokens_to_ids("fra_Latn")}
-    with pytest.raises(ValueError, match=r"`languages\.target` must be a code of NllbTokenizer, .* got 'fr': name the"):
+    with pytest.raises(ValueError, match=r"`languages\.target` must be a code of NllbTokenizer, .* got 'fr': name"):
         set_languages(tokenizer, "deu_Latn", "fr")
     with pytest.raises(ValueError, match="MBartTokenizer does not begin translations with their language"):
         set_languages(MBartTokenizer(), "de_DE", "fr_XX")
