@@ -28,7 +28,7 @@ import hf_capsule_mt.modeling  # noqa: F401 - registers the models
 from capsule_mt.catalog.entries import no_such_folder
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models.checking import check_search_options
-from capsule_mt.models.loading import conversion_advice, weights_in
+from capsule_mt.models.loading import ADAPTER_CONFIG, GENERATION_FILE, conversion_advice, weights_in
 from capsule_mt.models.weights import (
     CODES_FILES,
     FLOATING_TYPES,
@@ -46,6 +46,7 @@ NameOrPath = str | os.PathLike[str]
 # families whose weights must all have a place; in others, weights without one are common and harmless
 STRICT_FAMILIES = frozenset({"marian", "capsule_marian", "capsule_rnmt", "capsnmt"})
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+ADAPTER_WEIGHTS, ADAPTER_TYPE = "adapter_model.safetensors", "CAPSULE"  # their file, and their `peft_type`
 LARGEST_CODE = 127  # of a weight in int8
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # a vocabulary may be rounded up to a multiple of one of these
@@ -144,9 +145,9 @@ def share_weights(folder: NameOrPath) -> None:
 
     safetensors 0.8 writes files that only their owner may read, whatever the umask.
     """
-    config = Path(folder, "config.json")
-    for weights in Path(folder).glob("*.safetensors") if config.is_file() else ():
-        shutil.copymode(config, weights)
+    for config in [Path(folder, name) for name in ("config.json", ADAPTER_CONFIG) if Path(folder, name).is_file()][:1]:
+        for weights in Path(folder).glob("*.safetensors"):
+            shutil.copymode(config, weights)
 
 
 def check_weights(model: PreTrainedModel) -> None:
@@ -210,6 +211,8 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
 
     check_name_or_path(name_or_path)
     folder = Path(name_or_path)
+    if is_adapter(folder):
+        return _load_adapted(folder, *args, **kwargs)
     # only the mode without an error tells which tensors have another shape
     settings = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
     if folder.is_dir():
@@ -229,9 +232,9 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
     model, info = named(lambda: model_class.from_pretrained(source, *args, **settings))
     if source is None:
         model.name_or_path = model.config.name_or_path = os.fspath(name_or_path)
-    if (folder / "generation_config.json").is_file():  # transformers takes the defaults for one that it cannot read
+    if (folder / GENERATION_FILE).is_file():  # transformers takes the defaults for one that it cannot read
         generation_config = named(lambda: GenerationConfig.from_pretrained(folder))
-        check_search_options(vars(generation_config), str(folder / "generation_config.json"))
+        check_search_options(vars(generation_config), str(folder / GENERATION_FILE))
         if source is None:
             model.generation_config = generation_config
     problem = _loading_problem(model, info, name_or_path, kwargs)
@@ -240,6 +243,45 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
     if problem is None and folder.is_dir():
         problem = _type_problem(model, folder)
     return model.eval(), problem
+
+
+def is_adapter(folder: NameOrPath) -> bool:
+    """Return whether a folder has an adapter of ours; other methods of peft are left to transformers."""
+    file = Path(folder) / ADAPTER_CONFIG
+    is_alone = file.is_file() and not (Path(folder) / "config.json").exists()
+    return is_alone and read_json(str(file)).get("peft_type") == ADAPTER_TYPE
+
+
+def _load_adapted(folder: Path, *args: Any, **kwargs: Any) -> tuple[Any, str | None]:
+    """Load an adapter and the model that it stands beside.
+
+    Where there is a class for both together, the result is one of it. Else it is the base, with hooks.
+    """
+    from hf_capsule_mt.adapters.merging import can_merge  # first: without peft, its error says what to install
+
+    from peft import PeftModel, get_peft_model_state_dict  # isort: skip
+
+    file = folder / ADAPTER_CONFIG
+    base_name = read_json(str(file)).get("base_model_name_or_path")
+    if not isinstance(base_name, str):
+        raise CheckpointError(f"{file}: `base_model_name_or_path` must be a folder or a name, got {base_name!r}")
+    try:
+        base, problem = _load(base_name, *args, **kwargs)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: `base_model_name_or_path`: {error}") from None
+    if (folder / GENERATION_FILE).is_file():
+        base.generation_config = _named(folder, lambda: GenerationConfig.from_pretrained(folder))
+        check_search_options(vars(base.generation_config), str(folder / GENERATION_FILE))
+    weights = SafetensorsFile(str(folder / ADAPTER_WEIGHTS))
+    model: Any = _named(folder, lambda: PeftModel.from_pretrained(base, folder))
+    expected = get_peft_model_state_dict(model).keys()
+    if missing := expected - set(weights):
+        problem = f"{folder / ADAPTER_WEIGHTS}: {lacks(missing)}"
+    elif superfluous := set(weights) - expected:
+        problem = f"{folder / ADAPTER_WEIGHTS}: has no place for `{min(superfluous)}`{and_more(superfluous)}"
+    result = model.merge_and_unload() if can_merge(base) else model.get_base_model()
+    result.name_or_path = result.config.name_or_path = os.fspath(folder)
+    return result.eval(), problem
 
 
 def from_codes(codes: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
@@ -327,7 +369,7 @@ def _token_problem(model: PreTrainedModel, name_or_path: NameOrPath) -> str | No
     for field in ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "eos_token_id"):
         for token in _as_list(getattr(model.generation_config, field, None)):
             if not 0 <= token < size:
-                file = Path(name_or_path) / "generation_config.json"
+                file = Path(name_or_path) / GENERATION_FILE
                 return f"{file}: `{field}` is {token}, but the vocabulary has the tokens 0 to {size - 1}"
     return None
 

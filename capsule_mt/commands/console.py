@@ -261,8 +261,8 @@ def folder(text: str) -> "Path":
 
 
 def checkpoint_folder(text: str) -> "Path":
-    """An `argparse` type: a folder with a saved model."""
-    if not (folder(text) / "config.json").is_file():
+    """An `argparse` type: a folder with a saved model, or with an adapter and the name of its model."""
+    if not any((folder(text) / name).is_file() for name in ("config.json", "adapter_config.json")):
         from capsule_mt.models.loading import conversion_advice  # late: only for an error
 
         raise argparse.ArgumentTypeError(

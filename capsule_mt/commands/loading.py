@@ -109,6 +109,13 @@ def digests_of(
     return digests
 
 
+def _is_adapter(folder: str) -> bool:
+    """Return whether a folder has an adapter of peft, and no model."""
+    return os.path.isfile(os.path.join(folder, "adapter_config.json")) and not os.path.isfile(
+        os.path.join(folder, "config.json")
+    )
+
+
 def load_translator(
     model: str | list[str], arguments: Mapping[str, Any], loaded: MutableMapping[str, Any] | None = None
 ) -> Any:
@@ -128,6 +135,8 @@ def load_translator(
         reason = f"an ensemble of {len(models)} models"
     elif options["dtype"] != "float32":
         reason = f"--dtype {options['dtype']}"
+    elif _is_adapter(models[0]):
+        reason = f"{models[0]}, an adapter"
     if os.path.exists(models[0]) and (reason or not is_archive(models[0])):
         try:
             (checkpoint_folder if reason else check_folder)(models[0])

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # imported late where used: most checkpoints need one of thes
     from capsule_mt.models.shortlist import Shortlist
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
+ADAPTER_CONFIG = "adapter_config.json"  # of weights that only transformers can put beside those of a model
 TOKENIZERS = "source.spm", "tokenizer.json"
 FAIRSEQ_PIECES = "sentencepiece.bpe.model"  # of M2M100, mBART-50 and NLLB-200
 # a vocabulary may be rounded up to a multiple of one of these

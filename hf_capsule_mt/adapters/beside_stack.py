@@ -124,6 +124,12 @@ class BesideStack(nn.Module, BaseTunerLayer):
             yield last_norm.register_forward_pre_hook(self.before_norm)
 
     def before_stack(self, stack: Any, args: Any) -> None:
+        if getattr(stack, "_is_replica", False):
+            raise ValueError(
+                "an adapter cannot run under nn.DataParallel, whose threads share what it notes of the layers: start "
+                "a process for each device (torchrun, accelerate launch), or show a Trainer one device "
+                "(CUDA_VISIBLE_DEVICES=0)"
+            )
         self.sources.clear()
         if stack.training and getattr(stack, "layerdrop", 0.0) > 0.0 and self.active_aggregations:
             adapter_logger.warning_once("LayerDrop is switched off: an adapter aggregates the layers.")

@@ -7,10 +7,23 @@ stream without them.
 
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import MarianMTModel
 
 from hf_capsule_mt.modeling import CapsuleMarianMTModel
+
+
+def can_merge(model: Any) -> bool:
+    """Return whether there is a class for this model with a layer aggregation: none but Marian's, without a second."""
+    has_none = getattr(model.config, "layer_aggregation", "none") == "none"
+    return has_none and isinstance(model, (MarianMTModel, CapsuleMarianMTModel)) and not is_quantised(model)
+
+
+def is_quantised(model: nn.Module) -> bool:
+    """Return whether weights are integers, or tensors of a kind of their own, as in bitsandbytes or torchao."""
+    parameters = list(model.parameters())
+    return any(type(weight.data) is not torch.Tensor or not weight.is_floating_point() for weight in parameters)
 
 
 def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], attribute: str) -> nn.Module:
@@ -19,9 +32,10 @@ def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], 
     Raise a `ValueError` for all but one adapter on a `MarianMTModel`, or on a `CapsuleMarianMTModel` without a layer
     aggregation, such as a student of Firefox.
     """
-    own = getattr(model.config, "layer_aggregation", "none")
-    if not isinstance(model, (MarianMTModel, CapsuleMarianMTModel)) or own != "none" or len(adapter_names) != 1:
+    if not can_merge(model) or len(adapter_names) != 1:
+        own = getattr(model.config, "layer_aggregation", "none")
         aggregating = f" with `layer_aggregation` {own!r}" if own != "none" else ""
+        aggregating += " with quantised weights" if is_quantised(model) else ""
         raise ValueError(
             "only one adapter on a MarianMTModel can be merged (it becomes a CapsuleMarianMTModel), or on a "
             "CapsuleMarianMTModel whose `layer_aggregation` is 'none', got "

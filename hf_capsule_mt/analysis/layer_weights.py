@@ -5,6 +5,7 @@ U weights of a source: 1, or one for each unit.
 """
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,11 +75,17 @@ class LayerWeightStatistics:
         }
 
 
+def layer_sums(model: PreTrainedModel) -> dict[str, WeightedLayers]:
+    """Return the weighted sums of a model, and of adapters beside it, such as "encoder.adapter.0", by their names."""
+    adapters = re.compile(r"depth_adapter\.capsule_layers\.\w+")
+    return {adapters.sub("adapter", name): module for name, module in weighted_layers(model).items()}
+
+
 @torch.no_grad()
 def layer_weights_of(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the weights [B, T, L, U] of every sum of layers during forced decoding of the batch's labels."""
     all_weights: dict[str, torch.Tensor] = {}
-    names = {module: name for name, module in weighted_layers(model).items()}
+    names = {module: name for name, module in layer_sums(model).items()}
 
     def keep_weights(module: WeightedLayers, inputs: tuple[Any, ...]) -> None:
         sources = torch.stack(inputs[0], dim=-2)
@@ -105,7 +112,7 @@ def layer_weight_statistics(
     """
     statistics = {
         name: LayerWeightStatistics(_sources_of(module), module.has_distribution)
-        for name, module in weighted_layers(model).items()
+        for name, module in layer_sums(model).items()
     }
     if not statistics:
         return {}

@@ -4,6 +4,7 @@ Legend: N input capsules, M output capsules, C the assignment probabilities [...
 input capsule is a row of zeros.
 """
 
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -135,7 +136,7 @@ def routings_of(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> Routi
 
     {} for a model without routing that has weights of layers (`layer_weights.py`). A model with neither is refused.
     """
-    weights: RoutingWeights | None = model.eval()(**batch, output_routing_weights=True).routing_weights
+    weights = _forced_weights(model.eval(), batch)
     if not weights and not weighted_layers(model):
         method = getattr(model.config, "layer_aggregation", "none")
         reason = f"; {method} multiplies each layer by a matrix" if method == "linear" else ""
@@ -144,6 +145,21 @@ def routings_of(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> Routi
             f"layers, as `layer_aggregation` dynamic_combination, dense, depth_attention, mudd and grn have{reason}"
         )
     return weights or {}
+
+
+def _forced_weights(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> RoutingWeights | None:
+    """Return the routing weights of a model of this package, or of adapters beside another."""
+    if "output_routing_weights" in inspect.signature(model.forward).parameters:
+        weights: RoutingWeights | None = model(**batch, output_routing_weights=True).routing_weights
+        return weights
+    if not any(name.endswith(".depth_adapter") for name, _ in model.named_modules()):
+        return None
+    from hf_capsule_mt.adapters import routing_weights  # late: it needs peft
+
+    with routing_weights(model) as stacks:
+        model(**batch)
+        by_stack = {name.split(".")[-2]: beside.routing_weights for name, beside in stacks.items()}
+    return {f"{stack}.adapter": weights for stack, weights in by_stack.items() if weights is not None}
 
 
 def routing_statistics(

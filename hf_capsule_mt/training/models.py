@@ -88,14 +88,19 @@ def build_model(
         new = info["new_weights"]
     else:
         result, new = _on_top_of(init_from, source_config, config_class, settings)
-    size = cast(nn.Embedding, result.get_input_embeddings()).num_embeddings
+    check_vocabulary(result, tokenizer, init_from)
+    return train_only(result, new) if freeze == "old" else result
+
+
+def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, init_from: str) -> None:
+    """Raise a `ValueError` if a tokenizer is not that of the checkpoint from which a model starts."""
+    size = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
     if len(tokenizer) > size:
         raise ValueError(f"the tokenizer has {len(tokenizer)} words, but the vocabulary of {init_from} has {size}")
     for name in ("pad_token_id", "eos_token_id"):
-        ours, theirs = getattr(tokenizer, name), getattr(result.config, name)
+        ours, theirs = getattr(tokenizer, name), getattr(model.config, name)
         if ours != theirs:
             raise ValueError(f"`{name}` is {ours} in the tokenizer, but {theirs} in {init_from}: load its tokenizer")
-    return train_only(result, new) if freeze == "old" else result
 
 
 def _on_top_of(

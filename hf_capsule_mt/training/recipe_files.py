@@ -64,6 +64,8 @@ def read_values(
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
     """Return the changes over a base; the keys of a section replace the base's one by one."""
     merged = dict(base)
+    if changes.get("adapter") is not None:  # it stands beside a pretrained model
+        merged.pop("model", None)
     for key, value in changes.items():
         old: Any = merged.get(key)
         are_sections = isinstance(value, dict) and isinstance(old, dict)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hf_capsule_mt.data.settings import check_field, check_fields, check_settings, limited, refuse_unknown
+from hf_capsule_mt.training.adapters import SECTION, adapter_fields, check_adapter, check_beside_adapter
 from hf_capsule_mt.training.recipe_files import Values, read_values
 from hf_capsule_mt.training.sections import SECTIONS, config_class_of, current_names
 
@@ -31,6 +32,8 @@ class Recipe:
         init_from: a checkpoint to start from, of a Marian model or of the same family; its tokenizer is taken, too,
             unless `tokenizer.load` names another one.
         freeze: "old" freezes the weights that come from `init_from`, and trains what is new.
+        adapter: `method`, `side` and other fields of [`~hf_capsule_mt.adapters.CapsuleConfig`]. The model is any
+            sequence-to-sequence model of transformers in `init_from`, and the adapter alone is trained and saved.
         model: `model_type` and the fields of its configuration.
         training: the fields of [`TranslationTrainingArguments`].
         generation: the fields of `generation_config`: `num_beams`, `length_penalty`, `max_new_tokens`.
@@ -46,12 +49,13 @@ class Recipe:
     tokenizer: dict[str, Any] = field(default_factory=dict)
     init_from: str | None = None
     freeze: Literal["old"] | None = None
+    adapter: dict[str, Any] | None = None
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for section in (*SECTIONS, "model"):
+        for section in (*SECTIONS, "model", *([] if self.adapter is None else [SECTION])):
             if not isinstance(getattr(self, section), Mapping):
                 raise ValueError(f"`{section}` must be a mapping of keys to values, got {getattr(self, section)!r}")
         for section, kind in SECTIONS.items():
@@ -64,6 +68,10 @@ class Recipe:
             raise ValueError("`freeze: old` needs `init_from`, whose weights are the old ones")
         if not self.tokenizer and self.init_from is None:
             raise ValueError("`tokenizer` is missing, and there is no `init_from` to take one from")
+        if self.adapter is not None:
+            check_beside_adapter(self)
+            check_adapter(self.adapter)
+            return
         model = dict(self.model)
         if not model.get("model_type"):
             raise ValueError("`model.model_type` is missing")
@@ -106,11 +114,14 @@ def _override(values: Values, name: str, value: object) -> None:
     if not dot and name in FIELDS:
         values[name] = value
         return
+    fields_of: dict[str, Any] = {section: [entry.name for entry in fields(kind)] for section, kind in SECTIONS.items()}
     model = values.get("model")
-    if not isinstance(model, Mapping) or not model.get("model_type"):
+    if values.get(SECTION) is not None or section == SECTION:
+        fields_of[SECTION] = adapter_fields()
+    elif isinstance(model, Mapping) and model.get("model_type"):
+        fields_of["model"] = [entry.name for entry in fields(config_class_of(model["model_type"]))]
+    else:
         raise ValueError("`model.model_type` is missing")
-    kinds = {**SECTIONS, "model": config_class_of(model["model_type"])}
-    fields_of = {section: [entry.name for entry in fields(kind)] for section, kind in kinds.items()}
     if not dot:
         sections = [candidate for candidate, keys in fields_of.items() if name in keys]
         if len(sections) > 1:

@@ -21,9 +21,11 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature, sacrebleu_metric
 from hf_capsule_mt.loading import check_name_or_path, limit_tokenizer
 from hf_capsule_mt.modeling.target_text import decode_target
+from hf_capsule_mt.training.adapters import build_adapted
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import save_atomically
-from hf_capsule_mt.training.models import build_model
+from hf_capsule_mt.training.languages import first_token, set_languages
+from hf_capsule_mt.training.models import build_model, check_vocabulary
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import (
     encode_part,
@@ -116,6 +118,7 @@ def _read_data(
         check_same_recipe(recipe, output, write=arguments.should_save)
         corpus = load_corpus(recipe)
         tokenizer = load_or_train_tokenizer(recipe, corpus, output / "tokenizer")
+        set_languages(tokenizer, recipe.languages["source"], recipe.languages["target"])
         parts = {name: encode_part(recipe, corpus, name, tokenizer) for name in corpus}
         if arguments.should_save:
             check_same_data(recipe, output, corpus, parts)
@@ -130,8 +133,12 @@ def _make_trainer(
     parts: Mapping[str, Any],
 ) -> TranslationTrainer:
     set_seed(recipe.seed)
-    model = build_model(recipe.model, tokenizer, recipe.init_from, recipe.freeze)
-    set_generation(model, recipe.generation)
+    if recipe.adapter is None:
+        model = build_model(recipe.model, tokenizer, recipe.init_from, recipe.freeze)
+    else:
+        model = build_adapted(str(recipe.init_from), recipe.adapter)
+        check_vocabulary(model, tokenizer, str(recipe.init_from))
+    set_generation(model, first_token(tokenizer) | recipe.generation)
     limit_tokenizer(tokenizer, model.config)
     validation = parts.get("validation")
     trainer = TranslationTrainer(
@@ -144,7 +151,9 @@ def _make_trainer(
         processing_class=tokenizer,
     )
     number = sum(p.numel() for p in model.parameters())
-    print_once(f"{number:,} parameters; {len(parts['train']):,} sentence pairs")
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    counted = f"{number:,} parameters" if trained == number else f"{trained:,} of {number:,} parameters are trained"
+    print_once(f"{counted}; {len(parts['train']):,} sentence pairs")
     return trainer
 
 
@@ -219,5 +228,7 @@ def _save(
     gathered = trainer.accelerator.get_state_dict(trainer.model_wrapped) if trainer.is_fsdp_enabled else None
     if trainer.is_world_process_zero():
         save_model = functools.partial(model.save_pretrained, state_dict=gathered)
-        save_atomically(output, save_model, tokenizer.save_pretrained)
+        # peft saves an adapter without the settings of its search
+        save_search = model.generation_config.save_pretrained
+        save_atomically(output, save_model, save_search, tokenizer.save_pretrained)
     trainer.accelerator.wait_for_everyone()

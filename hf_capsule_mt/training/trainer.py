@@ -27,6 +27,7 @@ from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.data.encoding import DropoutDataset
 from hf_capsule_mt.hub.trainer_pushes import PushedCode
 from hf_capsule_mt.loading import share_weights
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import (
@@ -94,6 +95,10 @@ class TranslationTrainer(Seq2SeqTrainer):
                 f"`bpe_dropout` {self.args.bpe_dropout} has no effect on a training set that is encoded already: give "
                 "a `hf_capsule_mt.data.DropoutDataset` with the same dropout, or train by a recipe"
             )
+        # stock models of transformers take `num_items_in_batch`, and give the mean of the batch all the same
+        model = without_adapter(unwrapped(cast(nn.Module, self.model)))
+        self._model_divides_its_loss = getattr(model, "accepts_loss_kwargs", False)
+        self.model_accepts_loss_kwargs = True
         self.averaged: list[Path] = []  # the checkpoints whose mean the model is, once it is trained
         self.stopped = False
         self.stop_signal: int | None = None
@@ -169,9 +174,12 @@ class TranslationTrainer(Seq2SeqTrainer):
     ) -> Any:
         if self.compute_loss_func is not None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        counted = self.model_accepts_loss_kwargs and num_items_in_batch is not None
-        outputs = model(**inputs, **({"num_items_in_batch": num_items_in_batch} if counted else {}))
+        counted = num_items_in_batch is not None
+        divides = counted and self._model_divides_its_loss
+        outputs = model(**inputs, **({"num_items_in_batch": num_items_in_batch} if divides else {}))
         loss = outputs["loss"]
+        if counted and not divides:  # the mean over the batch; the step's batches have `num_items_in_batch` targets
+            loss = loss * inputs["labels"].ne(IGNORE_INDEX).sum() / num_items_in_batch
         parts = {name: outputs[name] for name in LOSS_PARTS if outputs.get(name) is not None}
         if model.training:
             self.meter.add(parts, inputs)
@@ -224,7 +232,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
         The Trainer fills it with defaults, of which `max_length` makes `generate()` warn at every further batch.
         """
-        model = unwrapped(cast(nn.Module, self.model))
+        model = without_adapter(unwrapped(cast(nn.Module, self.model)))
         generation_config = copy.deepcopy(model.generation_config)
         try:
             return super().prediction_step(*args, **kwargs)
@@ -449,3 +457,8 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
     while hasattr(model, "module") or hasattr(model, "_orig_mod"):
         model = getattr(model, "module", None) or cast(nn.Module, model._orig_mod)
     return cast(PreTrainedModel, model)
+
+
+def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the model that stands inside a `PeftModel`, or the model itself."""
+    return cast(Any, model).get_base_model() if hasattr(model, "get_base_model") else model

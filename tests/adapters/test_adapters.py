@@ -7,11 +7,13 @@ import sys
 
 import pytest
 import torch
+from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForSeq2SeqLM, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from tests.adapters.families import CONFIGS, WIDTH, batch, build
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
+from tests.training.small import in_processes
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
 
@@ -284,6 +286,85 @@ def test_compiles_to_one_graph(family):
     model, inputs = moved(adapted(family, "em")), batch(family)
     compiled = torch.compile(model.base_model.model, backend="eager", fullgraph=True)
     torch.testing.assert_close(logits(compiled, inputs), logits(model, inputs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["m2m_100", "llama"])
+def test_a_compiled_step_with_a_static_cache(family):
+    side = "decoder" if family == "llama" else "both"
+    model, inputs = moved(adapted(family, "em", side=side)), batch(family)
+    expected = words(model, inputs)
+    base = model.base_model.model
+    base.forward = torch.compile(base.forward, backend="eager", fullgraph=True)
+    assert torch.equal(words(model, inputs, cache_implementation="static"), expected)
+
+
+class Int8Linear(torch.nn.Module):
+    """A layer whose weights are integers, as those of bitsandbytes."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.step = linear.weight.detach().abs().amax() / 127
+        codes = (linear.weight.detach() / self.step).round().to(torch.int8)
+        self.weight = torch.nn.Parameter(codes, requires_grad=False)
+        self.bias = linear.bias
+
+    def forward(self, states):
+        return torch.nn.functional.linear(states, self.weight * self.step, self.bias)
+
+
+def quantised(family):
+    model = build(family)
+    for name, module in list(model.named_modules()):
+        if isinstance(module, torch.nn.Linear) and ".layers." in name:
+            model.set_submodule(name, Int8Linear(module))
+    return model
+
+
+@pytest.mark.parametrize("family", ["marian", "m2m_100"])
+def test_a_quantised_base(family):
+    base, inputs = quantised(family), batch(family)
+    expected = logits(base, inputs)
+    model = aggregate(base, method="em", side="both", dropout=0.0).eval()
+    assert torch.equal(logits(model, inputs), expected)
+    model(**inputs).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
+    moved(model)
+    assert torch.equal(words(model, inputs), words(model, inputs, use_cache=False))
+    with pytest.raises(ValueError, match=r"got default on a \w+ with quantised weights: a sum"):
+        model.merge_and_unload()
+
+
+def test_data_parallel_is_refused():
+    encoder = aggregate(build("marian"), method="em").get_base_model().get_encoder()
+    replica = encoder._replicate_for_data_parallel()  # what nn.DataParallel runs in each thread
+    with pytest.raises(ValueError, match=r"cannot run under nn\.DataParallel, .*: start a process for each device"):
+        replica(input_ids=batch("marian")["input_ids"])
+
+
+def _sharded_gradients(file):
+    """Compare the gradients of two processes with FSDP to those of one without."""
+    torch.distributed.init_process_group("gloo")
+    inputs = batch("m2m_100")
+    plain, sharded = (moved(adapted("m2m_100", "em", side="both")) for _ in range(2))
+    plain(**inputs).loss.backward()
+    for module in list(sharded.modules()):
+        if type(module).__name__ in ("M2M100EncoderLayer", "M2M100DecoderLayer"):
+            fully_shard(module)
+    fully_shard(sharded)
+    sharded(**inputs).loss.backward()
+    expected = dict(plain.named_parameters())
+    gradients = {name: weight.grad for name, weight in sharded.named_parameters() if weight.requires_grad}
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient.full_tensor(), expected[name].grad)
+    file.with_suffix(f".{torch.distributed.get_rank()}").write_text(str(len(gradients)))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_fsdp_has_the_same_gradients(tmp_path):
+    assert in_processes(2, _sharded_gradients, tmp_path / "compared") == [0, 0]
+    assert [int((tmp_path / f"compared.{rank}").read_text()) > 4 for rank in range(2)] == [True, True]
 
 
 def test_a_copy_is_independent():

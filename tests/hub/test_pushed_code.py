@@ -1,15 +1,11 @@
 """What transformers pushes by itself, a model or a Trainer's, loads where the package is not installed."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
-import torch
 from huggingface_hub import HfApi
 from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
@@ -17,7 +13,7 @@ from capsule_mt.models.loading import load_model
 from capsule_mt.models.weights import CheckpointError
 from hf_capsule_mt.hub import PushedCode, export
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
-from tests.hub import computed
+from tests.hub.hidden import check_without_the_packages
 
 CALIBRATION = {"attention": {"head": [0, 1]}}
 
@@ -46,21 +42,6 @@ def pushed(monkeypatch, tmp_path):
     return folders
 
 
-def check_without_the_packages(folders, tmp_path):
-    process = subprocess.run(
-        [sys.executable, "-I", computed.__file__, *map(str, folders)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"},
-    )
-    assert process.returncode == 0, process.stderr
-    for folder in folders:
-        expected = computed.computed(AutoModelForSeq2SeqLM.from_pretrained(folder))
-        results = torch.load(folder / "computed.pt")
-        assert torch.allclose(results["logits"], expected["logits"], atol=1e-5)
-
-
 @pytest.mark.slow
 def test_what_transformers_pushes_loads_without_the_package(pushed, tmp_path):
     tokenizer = tiny_tokenizer()
@@ -84,7 +65,7 @@ def test_what_transformers_pushes_loads_without_the_package(pushed, tmp_path):
     trainer.train()
     trainer.push_to_hub()
     assert len(pushed) >= 4
-    check_without_the_packages([pushed[0], pushed[1], pushed[2], pushed[-1]], tmp_path)
+    check_without_the_packages([pushed[0], pushed[1], pushed[2], pushed[-1]], tmp_path / "modules")
 
 
 def test_a_calibration_is_beside_a_short_configuration(tmp_path):

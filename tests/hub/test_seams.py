@@ -1,14 +1,10 @@
 """The code of an export has what its configuration uses, and computes the same where the packages are hidden."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM
 
 import hf_capsule_mt
 from hf_capsule_mt import CapsuleMarianConfig
@@ -17,8 +13,8 @@ from hf_capsule_mt.hub.bundle import bundle
 from hf_capsule_mt.hub.exporting import CODE_MODULE, code_of
 from hf_capsule_mt.hub.seams import PACKAGE_ONLY, SEAMS, unused_definitions
 from tests.fixtures.tiny import tiny_tokenizer
-from tests.hub import computed
 from tests.hub.code_sizes import tiny_model_of
+from tests.hub.hidden import check_without_the_packages
 from tests.mixes import FAMILIES
 
 QUICK = ["ssru", "em_own", "guided", "pooling"]
@@ -48,21 +44,7 @@ def test_an_export_computes_the_same_without_the_packages(names, tmp_path):
     for number, name in enumerate(names):
         torch.manual_seed(number)
         export(tiny_model_of(name), tokenizer, tmp_path / name)
-    process = subprocess.run(
-        [sys.executable, "-I", computed.__file__, *(str(tmp_path / name) for name in names)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"},
-    )
-    assert process.returncode == 0, process.stderr
-    for name in names:
-        expected = computed.computed(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name))
-        results = torch.load(tmp_path / name / "computed.pt")
-        assert results.keys() == expected.keys(), name
-        assert torch.equal(results["beams"], expected["beams"]), name
-        for part, tensor in expected.items():
-            assert torch.allclose(results[part], tensor, atol=1e-5, rtol=1e-5), (name, part)
+    check_without_the_packages([tmp_path / name for name in names], tmp_path / "modules")
 
 
 def files(room):

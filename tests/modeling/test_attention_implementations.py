@@ -60,8 +60,8 @@ class KernelSettings(tuple):
         return kernel_settings(*args, **kwargs)
 
 
-@pytest.fixture
-def implementations(monkeypatch):
+def register_plain_kernels(monkeypatch):
+    """Register attention in plain torch, and flash's path with its kernels in plain torch."""
     AttentionInterface.register(PLAIN_ATTENTION, plain_attention)
     AttentionMaskInterface.register(PLAIN_ATTENTION, eager_mask)
     kernels = (dense_kernel, packed_kernel, None, flash_utils._pad_input, flash_utils._unpad_input)
@@ -72,6 +72,11 @@ def implementations(monkeypatch):
     )
     AttentionInterface.register(PLAIN_FLASH, flash_attention_forward)
     AttentionMaskInterface.register(PLAIN_FLASH, flash_attention_mask)
+
+
+@pytest.fixture
+def implementations(monkeypatch):
+    register_plain_kernels(monkeypatch)
     CALLS.clear()
 
 
@@ -152,3 +157,11 @@ def test_flex_computes_the_same(mix):
     expected = model(**batch).logits
     model.set_attn_implementation("flex_attention")
     torch.testing.assert_close(model(**batch).logits, expected, **TOLERANCE)
+
+
+@pytest.mark.slow
+def test_the_table_of_the_documentation_is_what_each_cell_gives():
+    """After a change: python -m tests.modeling.attention_table."""
+    from tests.modeling.attention_table import PAGE, SECTION, table  # it imports this module
+
+    assert SECTION.search(PAGE.read_text(encoding="utf-8")).group() == table()

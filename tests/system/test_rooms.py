@@ -59,6 +59,7 @@ HEAVY = {
     "modeling": {"routing", "configuration"},
     "adapters": {"configuration", "modeling"},
     "loading": {
+        "adapters",
         "data.separate_tokenizer",
         "modeling",
         "capsule_mt.engine",
@@ -70,8 +71,8 @@ HEAVY = {
         *(f"capsule_mt.{room}" for room in ("catalog", "coverage", "coverage.calibration", "engine", "files")),
         *(f"capsule_mt.{room}" for room in ("models", "options", "text", "translate")),
     },
-    "training": {"data", "hub.trainer_pushes", "loading", "modeling", "evaluation", "capsule_mt.files"},
-    "analysis": {"modeling", "capsule_mt.files"},
+    "training": {"adapters", "data", "hub.trainer_pushes", "loading", "modeling", "evaluation", "capsule_mt.files"},
+    "analysis": {"adapters", "modeling", "capsule_mt.files"},
     "hub": {
         *("configuration", "loading", "modeling"),
         *(f"capsule_mt.{room}" for room in ("catalog", "conversions", "engine", "models", "text")),

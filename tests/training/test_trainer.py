@@ -12,7 +12,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, TrainerCallback
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, TrainerCallback
 from transformers.integrations import integration_utils
 
 from hf_capsule_mt.training import TranslationTrainer, TranslationTrainingArguments
@@ -27,7 +28,7 @@ from hf_capsule_mt.training.encoder_variance import directions, token_variance
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.sharding import refuse_recomputed_dropout
 from hf_capsule_mt.training.shown_translations import repeats_of, token_rows
-from tests.fixtures.tiny import tiny_model
+from tests.fixtures.tiny import sizes_for, tiny_model
 from tests.modeling.model_checks import randomize
 from tests.training.small import (
     CHECKPOINTING,
@@ -100,9 +101,16 @@ def test_a_training_that_diverges_is_stopped(tmp_path, at, pattern):
     assert last_checkpoint(tmp_path) == (None if at == 2 else tmp_path / "checkpoint-2")
 
 
-def test_accumulation_is_the_large_batch(tmp_path):
-    """The gradients of accumulated batches, unequal in tokens, equal those of one batch of the same examples."""
-    model = tiny_model(TOKENIZER, dropout=0.0, label_smoothing=0.1, layer_aggregation="em_routing").double()
+@pytest.mark.parametrize("is_stock", [False, True])
+def test_accumulation_is_the_large_batch(tmp_path, is_stock):
+    """The gradients of accumulated batches, unequal in tokens, equal those of one batch of the same examples.
+
+    Models of transformers give the mean of a batch, whatever the number of targets in a step that they are told.
+    """
+    if is_stock:
+        model = MarianMTModel(MarianConfig(**sizes_for(TOKENIZER), dropout=0.0)).double()
+    else:
+        model = tiny_model(TOKENIZER, dropout=0.0, label_smoothing=0.1, layer_aggregation="em_routing").double()
     gradients = []
 
     class Keep(TrainerCallback):
@@ -119,7 +127,11 @@ def test_accumulation_is_the_large_batch(tmp_path):
     model.zero_grad()
     model.train()
     for batch in batches:
-        model(**batch, num_items_in_batch=count).loss.backward()
+        if is_stock:
+            logits, labels = model(**batch).logits, batch["labels"]
+            (cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / count).backward()
+        else:
+            model(**batch, num_items_in_batch=count).loss.backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     trainer.train()
