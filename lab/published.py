@@ -12,7 +12,7 @@ annotations that have two labels and no error in the source. They do not contain
 our recall is relative to the errors that their method finds.
 
 We measure the area under the ROC curve of the doubt of each word, or of the most doubtful word of a span; how many
-marks are right, for each choice of `marks`; and, if sentences have labels, the area for both scores of `adequacy`.
+marks are right, for each choice of `marks`.
 """
 
 import argparse
