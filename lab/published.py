@@ -24,7 +24,7 @@ from typing import Any
 
 from capsule_mt import Judge, Judgement
 from capsule_mt.commands.console import HelpFormatter, run
-from capsule_mt.coverage.calibration.judging import read_marked
+from capsule_mt.coverage.calibration.judging import marked_pair
 from capsule_mt.coverage.problems import problems_in
 from capsule_mt.files.lines import judgement_record
 from capsule_mt.files.reading import read_lines
@@ -43,14 +43,14 @@ NO_ERROR_OF_SYSTEM = ("Found", "Missed")  # labels that raters gave to planted e
 
 def halomi(judge: Judge, path: Path) -> Record:
     rows = csv.DictReader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
-    directions = [(row["src_lang"][:2], row["tgt_lang"][:2]) for row in rows if row["mt_text"].strip()]
-    chosen = [row for row in zip(read_marked(str(path)), directions, strict=True) if set(row[1]) == {"de", "en"}][1::2]
+    rows_by_languages = [((row["src_lang"][:2], row["tgt_lang"][:2]), row) for row in rows]
+    held_out = [row for row in rows_by_languages if set(row[0]) == {"de", "en"}][1::2]
     units: dict[str, dict[str, list[tuple[float, bool]]]] = {
         "left out": defaultdict(list),
         "made up": defaultdict(list),
     }
-    for languages in sorted({languages for _, languages in chosen}):
-        pairs = [pair for pair, pair_languages in chosen if pair_languages == languages]
+    for languages in sorted({languages for languages, _ in held_out}):
+        pairs = [marked_pair(row) for row_languages, row in held_out if row_languages == languages]
         judgements = judge.score([pair.source for pair in pairs], [pair.target for pair in pairs])
         for pair, judgement in zip(pairs, judgements, strict=True):
             assert judgement is not None
@@ -64,7 +64,7 @@ def halomi(judge: Judge, path: Path) -> Record:
                     for word in words
                 ]
     return {
-        "pairs": len(chosen),
+        "pairs": len(held_out),
         "auc": {
             f"{kind}, {name}": area_under_curve(*zip(*values, strict=True))
             for kind, by_direction in units.items()
