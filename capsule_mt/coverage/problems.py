@@ -12,7 +12,13 @@ from capsule_mt.coverage.reasons import LEVELS, MIN_PRECISION, MIN_SUPPORT, REAS
 Side = Literal["source", "target"]
 Values = Mapping[str, Any]
 # the reasons of a judge that are estimates
-JUDGED = {"another text": "unrelated", "left out": "left_out", "made up": "made_up", "order": "order"}
+JUDGED = {
+    "another text": "unrelated",
+    "another language": "foreign",
+    "left out": "left_out",
+    "made up": "made_up",
+    "order": "order",
+}
 BETWEEN_WORDS = r"[\W_]+"
 HAS_LETTER = re.compile(r"[^\W_]")
 MIN_COVERED = 0.5  # a word below it, such as an article, is shown with the marked words around it
@@ -46,7 +52,7 @@ class Problem(NamedTuple):
         """The message for a reader who does not know how right such marks are."""
         if self.share is None:
             return self.message
-        return f"{self.message} ({int(10 * self.share + 0.5)} of 10 such marks are right)"
+        return f"{self.message} ({int(100 * self.share + 0.5)} % of such marks are right)"
 
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values, as reports and the server's answers have it."""
@@ -142,7 +148,7 @@ def _problems_of_judgement(
         if not reason["is_fault"]:
             spans = [ProblemSpan(cast(Side, side), word["start"], word["end"]) for side, word in words]
             about, name = reason["source"] or reason["target"], JUDGED[reason["name"]]
-            yield problem_of(name, spans, words=about, unverified="")
+            yield problem_of(name, spans, share=reason.get("share"), words=about, unverified="")
         elif reason["name"] == "copy" and not any(check["kind"] == "untranslated" for check in judgement["checks"]):
             yield problem_of("copy")
 

@@ -86,6 +86,11 @@ REASONS: Mapping[str, Reason] = {
     "unrelated": Reason(
         "probable", "Probably a translation of another text.", "hardly a word has a counterpart, with a judge"
     ),
+    "foreign": Reason(
+        "probable",
+        "The translation seems to be in another language.",
+        "not the language of translations, with a judge",
+    ),
     "order": Reason("probable", "Probably in another order.", "parts that change places, with a judge"),
     "perhaps_left_out": Reason("hint", "Perhaps left out{unverified}: {words}", "other marked words"),
     "perhaps_made_up": Reason("hint", "Perhaps made up: {words}", "words that the source seems not to support"),

@@ -110,6 +110,7 @@ def judgement_record(judgement: Any) -> dict[str, Any]:
     }
     reasons = [
         {"name": reason.name, "is_fault": reason.is_fault, "source": reason.source, "target": reason.target}
+        | ({} if reason.share is None else {"share": reason.share})
         for reason in judgement.reasons
     ]
     checks = _check_records(judgement.checks)

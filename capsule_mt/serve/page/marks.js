@@ -99,7 +99,7 @@ function problemsOf(coverage, source, target) {
   return LEVELS.flatMap((level) => problems.filter((problem) => problem.level === level));
 }
 
-const messageOf = ({ message, share }) => (share === undefined ? message : `${message} (${Math.round(10 * share)} of 10 such marks are right)`);
+const messageOf = ({ message, share }) => (share === undefined ? message : `${message} (${percent(share)} of such marks are right)`);
 
 // ---- the two texts
 /** A text in a field, with a layer of marks under it. */

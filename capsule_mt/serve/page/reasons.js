@@ -29,6 +29,7 @@ const REASONS = {
   made_up: {"level": "probable", "message": "Probably made up: {words}"},
   left_out: {"level": "probable", "message": "Probably left out: {words}"},
   unrelated: {"level": "probable", "message": "Probably a translation of another text."},
+  foreign: {"level": "probable", "message": "The translation seems to be in another language."},
   order: {"level": "probable", "message": "Probably in another order."},
   perhaps_left_out: {"level": "hint", "message": "Perhaps left out{unverified}: {words}"},
   perhaps_made_up: {"level": "hint", "message": "Perhaps made up: {words}"},

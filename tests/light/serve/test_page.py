@@ -356,7 +356,7 @@ def test_the_picture_of_the_readme(browser, screenshots):
         assert page.locator("#target").input_value() == translation.text
         assert texts_of(page, ".marks :is(.probable, .hint)") == ["ihrer", " ", "Großmutter"]
         assert texts_of(page, "#problem-list") == [
-            "Probably left out: ihrer Großmutter (6 of 10 such marks are right)"
+            "Probably left out: ihrer Großmutter (50 % of such marks are right)"
         ]
         page.locator("#problem-list button").click()
         page.wait_for_timeout(300)
