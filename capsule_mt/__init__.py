@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from capsule_mt.checks.results import Check
     from capsule_mt.coverage.judgement import JudgedWord, Judgement, Reason
     from capsule_mt.coverage.options import CoverageOptions
-    from capsule_mt.coverage.results import Adequacy, Coverage, SentenceCoverage, TargetWord, Word
+    from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.formats.reading import translate_file
     from capsule_mt.judge.encoder import Encoder, HiddenStates
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 # where each public name is; imported at its first use, so that importing the package takes no time
 _HOMES = {
-    "Adequacy": "coverage.results",
     "CheckpointError": "models.weights",
     "Check": "checks.results",
     "Coverage": "coverage.results",
@@ -52,7 +51,6 @@ _HOMES = {
     "translate_file": "formats.reading",
 }
 __all__ = [
-    "Adequacy",
     "Check",
     "CheckpointError",
     "Coverage",

@@ -6,7 +6,7 @@ The model translates the lines greedily, each as one sentence. Flagged: of the t
 they are. Caught: of the same without three words in a row, a quarter or a half.
 
 With --translations, people's translations of the lines are given instead. Flagged, by the alarm of given translations:
-of all of them, of any length. The result also has how many seem to be translations of another text.
+of all of them, of any length.
 """
 
 import argparse
@@ -68,8 +68,6 @@ def main() -> None:
         sources, translations = read_parallel([arguments.source, arguments.translations])
         _, cut = scores_with_losses(translator, sources, translations)
         complete = np.array([coverage.score for coverage in translator.cover(sources, translations)])
-        adequacies = translator.adequacy(sources, translations)
-        record["unrelated"] = sum(bool(adequacy and adequacy.is_unrelated) for adequacy in adequacies)
     record |= {"alarm": alarm, "translations": len(complete), "flagged": int((complete < alarm).sum())}
     record["caught"] = {name: float((values < alarm).mean()) for name, values in cut.items()}
     path = write_result(arguments.output, record)

@@ -181,6 +181,12 @@ def field(file: str, name: str, path: list[str], form: str) -> Derived:
     return Derived(form.format(_number(file, name, path)))
 
 
+def area(file: str, name: str, path: list[str]) -> Derived:
+    """Format an area under the ROC curve with its interval."""
+    value, low, high = (_number(file, name, [*path, key]) for key in ("auc", "low", "high"))
+    return Derived(f"{value:.2f}", f"{low:.2f} to {high:.2f}")
+
+
 def _number(file: str, name: str, path: list[str]) -> Any:
     value: Any = REPEATED.get(name) or next((record for record in records(file) if record.get("name") == name), None)
     for key in path:
@@ -190,7 +196,7 @@ def _number(file: str, name: str, path: list[str]) -> Any:
     return value
 
 
-DERIVED: dict[str, Callable[..., Derived]] = {"gain": gain, "share": share, "field": field}
+DERIVED: dict[str, Callable[..., Derived]] = {"gain": gain, "share": share, "field": field, "area": area}
 
 
 def derived(claim: Claim) -> Derived:

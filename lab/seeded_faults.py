@@ -5,8 +5,8 @@
         --sample 1000 --output outputs/seeded-model-flores-en-pt.json
 
 Only the second, fourth, ... lines are read: the others chose words and thresholds. Both directions are checked. A
-fault of each kind is put into up to 100 translations a direction, chosen by a fixed seed; it is found if the reasons
-that belong to its kind are given. Without a model, these are only rules.
+fault of each kind is put into up to --max-faults translations a direction, chosen by a fixed seed; it is found if the
+reasons that belong to its kind are given. Without a model, these are only rules.
 """
 
 import argparse
@@ -27,9 +27,9 @@ from capsule_mt.files.lines import coverage_record
 from capsule_mt.files.reading import read_parallel
 from hf_capsule_mt.evaluation import write_result
 
-SEED, MAX_FAULTS = 97, 100
+SEED = 97
 Fault = Callable[[str, str, str, random.Random], str | None]
-COUNTED = dict.fromkeys(("any", *(f"any {level}" for level in LEVELS), *REASONS), 0)
+COUNTED = dict.fromkeys(("any", "any but hints", *(f"any {level}" for level in LEVELS), *REASONS), 0)
 NAMES = ["Carlsen", "Okafor", "Moreira", "Jansen", "Petrova", "Whitfield", "Almeida", "Brandt", "Novak", "Tanaka"]
 NAME = re.compile(r"(?<=[\w,;)] )[^\W\d_a-zß-ÿ][\w'\u2019-]{2,}")
 CLAUSES = {
@@ -145,18 +145,19 @@ class Checker:
             yield from (problems_of(record, *pair) for record, pair in zip(records, batch, strict=True))
 
 
-def measure(checker: Checker, pairs: Sequence[tuple[str, str]], record: dict[str, Any]) -> None:
+def measure(checker: Checker, pairs: Sequence[tuple[str, str]], record: dict[str, Any], max_faults: int) -> None:
     """Add what is flagged, and what is found, to a record."""
     flagged = record["flagged"]
     for problems in checker.problems(pairs):
         flagged.update({problem.reason for problem in problems} | {f"any {problem.level}" for problem in problems})
         flagged["any"] += bool(problems)
+        flagged["any but hints"] += any(problem.level != "hint" for problem in problems)
     record["pairs"] += len(pairs)
     for kind, (fault_of, reasons) in FAULTS.items():
         chance, faulty = random.Random(f"{SEED} {kind} {checker.languages}"), list[tuple[str, str]]()
         for source, text in chance.sample(pairs, len(pairs)):
             line = fault_of(source, text, checker.languages[1], chance)
-            if line not in (None, text) and len(faulty) < MAX_FAULTS:
+            if line not in (None, text) and len(faulty) < max_faults:
                 faulty.append((source, str(line)))
         counts = record["found"].setdefault(kind, {"found": 0, "faults": 0})
         counts["found"] += sum(
@@ -173,6 +174,7 @@ def main() -> None:
     parser.add_argument("--reverse", help="the folder of the other direction's model")
     parser.add_argument("--student", action="store_true", help="compute in int8, with the shortlist")
     parser.add_argument("--sample", type=int, help="read only this many of the lines")
+    parser.add_argument("--max-faults", type=int, default=100, help="of each kind and direction")
     parser.add_argument("--output", type=Path, required=True, help="the result file")
     arguments = parser.parse_args()
     if (arguments.model is None) != (arguments.reverse is None):
@@ -188,7 +190,7 @@ def main() -> None:
             options = {"int8": arguments.student, "shortlist": arguments.student}
             translator = Translator.from_pretrained(model, reverse=reverse, **options)
         source, target = arguments.languages[order]
-        measure(Checker((source, target), translator), [pair[order] for pair in pairs], record)
+        measure(Checker((source, target), translator), [pair[order] for pair in pairs], record, arguments.max_faults)
     record["flagged"] = dict(sorted(record["flagged"].items()))
     print(f"Result: {write_result(arguments.output, record)}\n{record}")
 

@@ -84,7 +84,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     ),
     "guided_marks": guided_marks,
     "read_by_hand": _all_of_kind("read by hand", by_hand.table),
-    "labelled_by_people": _all_of_kind("labelled by people", published.table),
+    "judged_by_people": _all_of_kind("judged by people", published.table),
     "alarm": _all_of_kind("alarm", alarm.table),
     "lengths": lengths,
 }

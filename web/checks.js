@@ -409,10 +409,10 @@ function similarity(first, second) {
 /** Return signs, such as those of currencies, that one text lacks both as a sign and as a word. */
 function signChecks(texts, signNames) {
   return Object.entries(signNames).flatMap(([sign, names]) => {
-    const [count, targetCount] = texts.map((text) => text.split(sign).length);
+    const [isInSource, isInTarget] = texts.map((text) => text.includes(sign));
     const isNamed = (text) => names.some((name) => folded(text).includes(name));
-    if (count > targetCount && !isNamed(texts[1])) return [["signs", sign, ""]];
-    return targetCount > count && !isNamed(texts[0]) ? [["signs", "", sign]] : [];
+    if (isInSource && !isInTarget && !isNamed(texts[1])) return [["signs", sign, ""]];
+    return isInTarget && !isInSource && !isNamed(texts[0]) ? [["signs", "", sign]] : [];
   });
 }
 

@@ -96,8 +96,6 @@ export interface Sentence extends Span {
   score: number;
   /** Whether it has probably lost something, where the model has a threshold for that. */
   below_threshold?: boolean;
-  /** Whether it is perhaps a translation of another text, if the server has an alarm for that. */
-  is_unrelated?: boolean;
 }
 
 /** A fault that a rule finds: the translation lacks `missing`, or has `added`. */

@@ -15,15 +15,18 @@ BRACKET_FORMS = str.maketrans("（）［］｛｝【】[]", "()(){}()()")
 
 
 def sign_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
-    """Yield signs, such as those of currencies, that one text lacks both as a sign and as a word."""
+    """Yield signs, such as those of currencies, that one text lacks both as a sign and as a word.
+
+    How often a sign stands does not count: "20-30%" becomes "20% a 30%".
+    """
     sign_names = check_words().sign_names
     if sign_names.keys().isdisjoint(source.prose) and sign_names.keys().isdisjoint(translation.prose):
         return
     for sign, names in sign_names.items():
-        source_count, target_count = source.prose.count(sign), translation.prose.count(sign)
-        if source_count > target_count and not _has_name(translation.prose, names):
+        is_in_source, is_in_target = sign in source.prose, sign in translation.prose
+        if is_in_source and not is_in_target and not _has_name(translation.prose, names):
             yield Check("signs", sign, "")
-        elif target_count > source_count and not _has_name(source.prose, names):
+        elif is_in_target and not is_in_source and not _has_name(source.prose, names):
             yield Check("signs", "", sign)
 
 

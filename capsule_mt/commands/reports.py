@@ -16,11 +16,6 @@ from capsule_mt.files.lines import one_line
 from capsule_mt.files.windows import Header, Totals
 from capsule_mt.messages import with_unit
 
-# notes of a report
-NO_UNRELATED_ALARM = (
-    "no alarm of unrelated translations: the calibration has none; `capsule-mt calibrate` adds it, with --reverse"
-)
-UNVERIFIED_UNRELATED = "no alarm of unrelated translations: marks are unverified"
 TSV_COLUMNS = ("what to check", "source", "translation")  # after those of the row
 PAGE_HEAD = (
     '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>To check</title>'
@@ -63,9 +58,7 @@ def report_lines(form: str, row: ReportRow) -> list[str]:
     return list(_html(row))
 
 
-def report_header(
-    form: str, names: Sequence[str], unit: str, columns: Sequence[str] = ("score",), note: str = ""
-) -> Header | None:
+def report_header(form: str, names: Sequence[str], unit: str, columns: Sequence[str] = ("score",)) -> Header | None:
     """Return a function that formats the first lines of a report: its subject, and the names of its columns.
 
     A .jsonl does not have a header: each of its lines is a line of the input.
@@ -74,14 +67,13 @@ def report_header(
         names: the program with its version, the input and the models.
         unit: the plural of what is counted, such as "lines".
         columns: the names of `Row.columns`.
-        note: what the report cannot tell.
     """
     if form == "jsonl":
         return None
 
     def header(totals: Totals) -> bytes:
         counts = f"{with_unit(totals.lines, unit)}, {totals.flagged} to check, {totals.failed} failed"
-        subject = one_line("; ".join([f"{', '.join(names)}: {counts}", *filter(None, [note])]))
+        subject = one_line(f"{', '.join(names)}: {counts}")
         if form == "html":
             return f"{PAGE_HEAD}<p>{html.escape(subject)}</p>\n{TABLE_HEAD}\n".encode()
         columns_line = "\t".join((unit.removesuffix("s"), *columns, *TSV_COLUMNS))

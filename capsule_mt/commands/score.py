@@ -2,16 +2,14 @@
 
     capsule-mt score MODEL --sources test.en --translations test.de --output scores.tsv
     capsule-mt score MODEL --sources test.en --translations test.de --coverage --output scores.jsonl
-    capsule-mt score MODEL --sources test.en --translations test.de --adequacy --output scores.tsv
     paste test.en test.de | capsule-mt score MODEL > scores.tsv
     capsule-mt score --judge --sources test.en --translations test.de --src-lang en --tgt-lang de --output check.html
 
 Each line of the output has the number of its pair, from 1, the mean log-probability of the translation's tokens, and
-the number of these tokens, including the end token. --adequacy adds two scores for ranking, from 0 (adequate) to 1:
-omission (content that is missing) and hallucination (content that is unrelated to the source). --coverage adds the
-coverage. --judge adds what a multilingual encoder and rules say, without MODEL these alone: no score and no tokens.
-With any of these options, the line also tells what to check, and has both texts. An .html has only the pairs to
-check, with marks, and a .jsonl has every word.
+the number of these tokens, including the end token. --coverage adds the coverage. --judge adds what a
+multilingual encoder and rules say, without MODEL these alone: no score and no tokens. With either option, the line
+also tells what to check, and has both texts. An .html has only the pairs to check, with marks, and a .jsonl has every
+word.
 
 Each text is read as one sentence, without its tags. With --output, the same command resumes an interrupted run. A pair
 that cannot be scored does not get a score; stderr and the output give the reason, and the exit code is 3.
@@ -29,7 +27,7 @@ from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.files import REPORT_SUFFIXES
 from capsule_mt.commands.loading import add_model, digests_of, folders_of, load_translator
-from capsule_mt.commands.reports import NO_UNRELATED_ALARM, ReportRow, finite, report_header, report_lines
+from capsule_mt.commands.reports import ReportRow, finite, report_header, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
@@ -77,12 +75,6 @@ def parse_arguments() -> argparse.Namespace:
         "marks all words that seem to be left out",
     )
     parser.add_argument(
-        "--adequacy",
-        action="store_true",
-        help="also score omission and hallucination; needs a reverse model: --reverse MODEL, or one that the "
-        "calibration names",
-    )
-    parser.add_argument(
         "--judge",
         nargs="?",
         const=DEFAULT_ENCODER,
@@ -91,23 +83,22 @@ def parse_arguments() -> argparse.Namespace:
         f"and other reasons to check a pair; NAME is a folder with a copy of {DEFAULT_ENCODER} (default: that itself, "
         "downloaded once)",
     )
+    parser.advice = {"--adequacy": "it was removed: `--judge` finds what is left out, made up or of another text"}
     add_languages(parser)
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens in a batch, including padding")
     parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")
     arguments = parser.parse_args()
     if arguments.model is None and arguments.judge is None:
         parser.error("name a MODEL, or add --judge to check pairs without one")
-    if arguments.model is None and (arguments.coverage or arguments.adequacy):
-        parser.error(f"--{'coverage' if arguments.coverage else 'adequacy'} needs a MODEL: name one")
+    if arguments.model is None and arguments.coverage:
+        parser.error("--coverage needs a MODEL: name one")
     if (arguments.sources is None) != (arguments.translations is None):
         parser.error("pairs come from --sources and --translations, or else from stdin")
     is_file = arguments.output is not None and not is_stream(arguments.output)
     if is_file and arguments.output.suffix not in REPORT_SUFFIXES:
         parser.error(f"--output writes {', '.join(REPORT_SUFFIXES)}, got {arguments.output}")
     if is_file and arguments.output.suffix == ".html" and not has_checks(arguments):
-        parser.error(
-            f"{arguments.output} lists the pairs to check, which needs --coverage, --adequacy or --judge: add one"
-        )
+        parser.error(f"{arguments.output} lists the pairs to check, which needs --coverage or --judge: add one")
     return arguments
 
 
@@ -129,16 +120,13 @@ def read_pairs(arguments: argparse.Namespace) -> Iterator[Pair]:
         yield columns[0], columns[1]
 
 
-def record_of(translation: Any, with_adequacy: bool) -> dict[str, Any]:
-    """Return the scores of a translation; those of its adequacy are `None` for a blank source."""
+def record_of(translation: Any) -> dict[str, Any]:
+    """Return the scores of a translation, and what was found in it."""
     record: dict[str, Any] = {
         "score": translation.score,
         "tokens": sum(len(segment.target_ids) - 1 for segment in translation.segments),
         "cut": translation.was_cut,
     }
-    if with_adequacy:
-        scores = translation.adequacy
-        record |= {name: scores and getattr(scores, name) for name in ("omission", "hallucination", "is_unrelated")}
     if translation.coverage is not None:
         record["coverage"] = coverage_record(translation.coverage)
     return record | judged_record(translation.judgement)
@@ -150,24 +138,22 @@ def judged_record(judgement: "Judgement | None") -> dict[str, Any]:
 
 
 def tsv_columns(record: dict[str, Any] | Failure) -> list[str]:
-    """Return the score, the number of tokens, and the scores of adequacy and coverage if they are there."""
+    """Return the score, the number of tokens, and the score of coverage if they are there."""
     if isinstance(record, Failure):
         return ["", ""]
     columns = [finite(record["score"]), str(record["tokens"])] if "score" in record else []
-    columns += [finite(record[name]) for name in ("omission", "hallucination") if name in record]
     return [*columns, finite(record["coverage"]["score"])] if "coverage" in record else columns
 
 
-def header_of(arguments: argparse.Namespace, form: str, note: str) -> Header | None:
+def header_of(arguments: argparse.Namespace, form: str) -> Header | None:
     """Return the header of the report; `None` for a .jsonl, and for stdout, where rows are written at once."""
     if arguments.output is None:
         return None
     columns = [] if arguments.model is None else ["score", "tokens"]
-    columns += ["omission", "hallucination"] if arguments.adequacy else []
     columns += ["coverage"] if arguments.coverage else []
     names = [f"capsule-mt {__version__}", str(arguments.translations or "stdin")]
     names += [f"{kind} {name}" for kind in ("model", "judge") if (name := getattr(arguments, kind)) is not None]
-    return report_header(form, names, "pairs", columns, note)
+    return report_header(form, names, "pairs", columns)
 
 
 def form_of(arguments: argparse.Namespace) -> str:
@@ -179,7 +165,7 @@ def form_of(arguments: argparse.Namespace) -> str:
 
 def has_checks(arguments: argparse.Namespace) -> bool:
     """Return whether the report says which translations to check."""
-    return arguments.coverage is not None or arguments.adequacy or arguments.judge is not None
+    return arguments.coverage is not None or arguments.judge is not None
 
 
 def row_maker(translator: "Scorer | None", judge: "Judge | None", arguments: argparse.Namespace) -> RowMaker:
@@ -197,9 +183,9 @@ def row_maker(translator: "Scorer | None", judge: "Judge | None", arguments: arg
             assert judge is not None  # or else the command needs a model
             languages = {"src_lang": arguments.src_lang, "tgt_lang": arguments.tgt_lang}
             return [judged_record(judgement) for judgement in judge.score(sources, translations, **languages)]
-        options = {"coverage": coverage, "adequacy": arguments.adequacy, "judge": judge, **settings}
-        scored = translator.score(sources, translations, **options)
-        return [record_of(translation, arguments.adequacy) for translation in scored]
+        return list(
+            map(record_of, translator.score(sources, translations, coverage=coverage, judge=judge, **settings))
+        )
 
     def columns(pair_index: int, pair: Pair, record: dict[str, Any] | Failure) -> list[list[str]]:
         values = {} if isinstance(record, Failure) else record
@@ -217,7 +203,7 @@ def row_maker(translator: "Scorer | None", judge: "Judge | None", arguments: arg
 def resumable_output(translator: "Scorer | None", arguments: argparse.Namespace) -> WindowedOutput:
     """Return the output file, which a second run with the same settings goes on with."""
     names = (
-        *("coverage", "adequacy", "judge", "batch_tokens", "window"),
+        *("coverage", "judge", "batch_tokens", "window"),
         *("int8", "backend", "dtype", "src_lang", "tgt_lang"),
     )
     from capsule_mt.files.digests import checkpoint_digests  # late: only a run that resumes needs it
@@ -252,12 +238,8 @@ def main() -> int:
             from capsule_mt.judge.judge import Judge  # late, for `--help`
 
             judge = Judge.from_pretrained(arguments.judge)
-        note = ""
-        if arguments.adequacy and translator is not None and translator.calibration.unrelated_alarm is None:
-            note = NO_UNRELATED_ALARM
-            print(note, file=sys.stderr)
         lines, form = row_maker(translator, judge, arguments), form_of(arguments)
-        header = header_of(arguments, form, note) if has_checks(arguments) or form == "html" else None
+        header = header_of(arguments, form) if has_checks(arguments) or form == "html" else None
         output, stream = None, sys.stdout.buffer
         if resumes:
             output = resumable_output(translator, arguments)

@@ -502,25 +502,15 @@ def load(arguments: argparse.Namespace) -> Any:
     return translator
 
 
-def missing_alarm(translator: Any, options: TranslationOptions) -> str:
-    """Return a note if `--support` cannot raise the alarm of unrelated translations, else an empty text."""
-    if options.coverage is None or not options.coverage.support:
-        return ""
-    from capsule_mt.commands.reports import NO_UNRELATED_ALARM, UNVERIFIED_UNRELATED
-
-    coverage = translator.plan(options).coverage
-    if coverage.method != "verified":
-        return UNVERIFIED_UNRELATED
-    return "" if coverage.calibration.unrelated_alarm is not None else NO_UNRELATED_ALARM
-
-
 def line_translator(
     translator: Any, arguments: argparse.Namespace, options: TranslationOptions
 ) -> Callable[[list[str]], list[list[dict[str, Any]]]]:
     """Return a function from lines to the records of each."""
     other_language = foreign_language_detector(arguments)
-    # refuses languages that the model does not have before any output is begun
-    translator.plan(TranslationOptions(src_lang=options.src_lang, tgt_lang=options.tgt_lang))
+    # refuses languages that the model does not have, and `support` that it cannot have, before any output is begun
+    finds_support = options.coverage is not None and options.coverage.support
+    languages = TranslationOptions(src_lang=options.src_lang, tgt_lang=options.tgt_lang)
+    translator.plan(options if finds_support else languages)
 
     def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
         results = translator.translate(lines, options)
@@ -542,12 +532,10 @@ def write_translations(
     lines: RowMaker,
     output: WindowedOutput | None,
     share: Share,
-    note: str,
 ) -> None:
     """Translate the input window by window.
 
     output: the files of a run that can be resumed; `None` to write to streams.
-    note: what the report cannot tell.
     """
 
     def convert(units: bytes) -> bytes:
@@ -558,7 +546,7 @@ def write_translations(
             report(parsed, checked, arguments.coverage)
         return parsed.write([Translated(unit.text, bool(unit.messages)) for unit in checked])
 
-    headers = report_headers(arguments, "lines" if parsed is None else "passages", note)
+    headers = report_headers(arguments, "lines" if parsed is None else "passages")
     with contextlib.ExitStack() as stack:
         streams: list[BinaryIO] = [] if arguments.output else [sys.stdout.buffer]
         streams += [] if output else [stack.enter_context(open_output(path)) for path in output_paths(arguments)]
@@ -584,7 +572,7 @@ def write_translations(
             report_stream.release(headers[index](Totals(progress.count, lines.flagged, len(lines.failures))))
 
 
-def report_headers(arguments: argparse.Namespace, unit: str, note: str) -> dict[int, Header]:
+def report_headers(arguments: argparse.Namespace, unit: str) -> dict[int, Header]:
     """Return the header of the report, if it has one, by its index among the outputs."""
     if arguments.coverage is None:
         return {}
@@ -592,7 +580,7 @@ def report_headers(arguments: argparse.Namespace, unit: str, note: str) -> dict[
 
     reverse = [] if arguments.reverse is None else [f"reverse {arguments.reverse}"]
     names = [f"capsule-mt {__version__}", input_name(arguments), f"model {' '.join(arguments.model)}", *reverse]
-    header = report_header(arguments.coverage.suffix[1:], names, unit, note=note)
+    header = report_header(arguments.coverage.suffix[1:], names, unit)
     return {} if header is None else {1: header}  # as `output_paths` orders them
 
 
@@ -625,9 +613,6 @@ def main() -> int:
                 stack.enter_context(lock_output(path))
         translator = load(arguments)
         translate = line_translator(translator, arguments, options)
-        note = missing_alarm(translator, options)
-        if note and share.rank == 0 and not arguments.quiet:
-            print(note, file=sys.stderr)
         coverage_format = arguments.coverage.suffix[1:] if arguments.coverage else None
         labels = None if parsed is None else [unit.location for unit in parsed.units]
         output_format = OutputFormat(arguments.n_best, coverage_format, arguments.alignments is not None, labels)
@@ -645,7 +630,7 @@ def main() -> int:
             settings = settings_of(translator, arguments, options, output_format)
             output = WindowedOutput(paths, settings, arguments.restart, is_main=share.rank == 0)
         with adding_up_shares():
-            write_translations(arguments, parsed, lines, output, share, note)
+            write_translations(arguments, parsed, lines, output, share)
     if lines.failures:
         units, written = ("lines", "an empty line") if parsed is None else ("texts", "the text of the source")
         failed = with_unit(len(lines.failures), units)

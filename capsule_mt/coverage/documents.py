@@ -58,8 +58,7 @@ def coverage_of(
             is_invented = any(word.marked and word.supported < MIN_SUPPORT for word in target_words)
             if not shows_marks and not is_invented:
                 target_words = tuple(replace(word, marked=False) for word in target_words)
-            sentences = (replace(part.sentences[0], is_unrelated=coverage.support.is_unrelated),)
-            part = replace(part, support=coverage.support.score, target_words=target_words, sentences=sentences)
+            part = replace(part, support=coverage.support.score, target_words=target_words)
         parts.append(part)
         weights.append(weight)
     for start, end in document.foreign:  # copied as it is, so none of it is left out

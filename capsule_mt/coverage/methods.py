@@ -3,7 +3,7 @@
 Each method returns a `PieceCoverage` for one translation of one piece. `calibration` fits the curves.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from capsule_mt.coverage.deletion import coverages_by_deletion
 from capsule_mt.coverage.names import DEFAULT_MARKS, METHODS, REMOVED, CoveredBy, Marks, head_of
 from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport, piece_coverage
 from capsule_mt.coverage.supported import DOUBT_THRESHOLDS, attended_words, support_doubts, support_share
-from capsule_mt.coverage.unrelated import hallucinations, raises_alarm
 from capsule_mt.coverage.verified import (
     MARK_THRESHOLDS,
     Candidate,
@@ -21,7 +20,6 @@ from capsule_mt.coverage.verified import (
     Reverse,
     covered_share,
     doubts,
-    information_of,
     offsets_of,
 )
 from capsule_mt.engine.search import Candidates, Decoder, Hypothesis, Ids, Readings
@@ -34,13 +32,12 @@ ATTENTION_THRESHOLD = 0.2  # without a calibration, a word below it is left out
 
 
 class Verifier(NamedTuple):
-    """What verifies marks: the model, its reverse model, and the function that decodes a translation.
+    """What verifies marks: the reverse model, and the function that decodes a translation.
 
     support: also find words of the translation that the source does not support.
     shortlist: the tokens among which hypotheses have their log-probabilities; `None` for the whole vocabulary.
     """
 
-    model: Reverse
     reverse: Reverse
     decode: Callable[[Ids], str]
     marks: Marks = "likely"
@@ -107,12 +104,6 @@ class Calibration:
         """Whether a sentence with a mark is translated again: if that improved this model's translations."""
         return bool(self.methods.get("verified", {}).get("retries_marks"))
 
-    @property
-    def unrelated_alarm(self) -> float | None:
-        """The `hallucination` above which a translation is probably of another text."""
-        alarm = self.methods.get("verified", {}).get("unrelated")
-        return None if alarm is None else float(alarm["score"])
-
 
 def choose_method(
     method: str, calibration: Calibration, *, num_heads: int, name: str, has_reverse: bool = False
@@ -165,9 +156,7 @@ def cover(
     forced_pairs: list[ForcedPair | None] | None = None
     texts, curves = [decode(hypothesis.ids) for hypothesis in hypotheses], calibration.methods.get(method)
     if verifier is not None and verifier.support:  # forces every translation; "verified" uses these passes
-        has_alarm = method == "verified" and calibration.unrelated_alarm is not None
-        source_texts = [piece.text for piece in pieces]
-        forced_pairs = verifier.reverse.force(texts, source_texts, with_head=True, with_information=has_alarm)
+        forced_pairs = verifier.reverse.force(texts, [piece.text for piece in pieces], with_head=True)
     if method == "deletion":
         coverages = list(coverages_by_deletion(pieces, hypotheses, texts, decoder, curves))
     else:
@@ -180,12 +169,7 @@ def cover(
     elif method == "verified" and verifier is not None:
         coverages = _by_verification(pieces, hypotheses, texts, decoder, calibration, verifier, forced_pairs)
     if verifier is not None and forced_pairs is not None:
-        supports: Iterable[PieceSupport] = _piece_supports(
-            hypotheses, texts, calibration.support, verifier, forced_pairs
-        )
-        if has_alarm:
-            alarms = _unrelated(pieces, hypotheses, texts, forced_pairs, decoder, end, calibration, verifier)
-            supports = [support._replace(is_unrelated=alarm) for support, alarm in zip(supports, alarms, strict=True)]
+        supports = _piece_supports(hypotheses, texts, calibration.support, verifier, forced_pairs)
         coverages = [coverage._replace(support=support) for coverage, support in zip(coverages, supports, strict=True)]
     return coverages
 
@@ -268,31 +252,6 @@ def _candidate(piece: Piece, hypothesis: Hypothesis, translation: str) -> Candid
     markable = [not (word.is_exempt or word.is_optional or word.is_unknown) for word in piece.words]
     attention = word_attention(piece, hypothesis.received or [])
     return Candidate(piece, translation, hypothesis.ids, attention, markable, sum(hypothesis.log_probs))
-
-
-def _unrelated(
-    pieces: Sequence[Piece],
-    hypotheses: Sequence[Hypothesis],
-    texts: Sequence[str],
-    forced_pairs: Sequence[ForcedPair | None],
-    decoder: Decoder,
-    end: int,
-    calibration: Calibration,
-    verifier: Verifier,
-) -> list[bool]:
-    """Return which translations raise the alarm of unrelated ones: see `Adequacy`."""
-    alarm = calibration.unrelated_alarm
-    assert alarm is not None
-    targets = [hypothesis.ids for hypothesis in hypotheses]
-    log_probs = [hypothesis.log_probs for hypothesis in hypotheses]
-    if verifier.shortlist is not None:
-        log_probs = [
-            forced.log_probs for forced in decoder.force([piece.ids for piece in pieces], targets, Readings())
-        ]
-    forward = information_of(log_probs, targets, decoder, end)
-    lines = [(piece.text, text) for piece, text in zip(pieces, texts, strict=True)]
-    shares = hallucinations(lines, forward, forced_pairs, verifier.model, verifier.reverse)
-    return [raises_alarm(share, alarm, *line) for share, line in zip(shares, lines, strict=True)]
 
 
 def _piece_supports(

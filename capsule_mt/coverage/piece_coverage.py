@@ -29,16 +29,12 @@ class PieceCoverage(NamedTuple):
 
 
 class PieceSupport(NamedTuple):
-    """How far a source supports each word of its translation, which words are marked, and the mean support.
-
-    is_unrelated: whether the alarm of unrelated translations is raised; `None` without one.
-    """
+    """How far a source supports each word of its translation, which words are marked, and the mean support."""
 
     spans: list[Span]
     supported: list[float]
     marked: list[bool]
     score: float
-    is_unrelated: bool | None = None
 
 
 def piece_coverage(

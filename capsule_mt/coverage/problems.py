@@ -12,7 +12,13 @@ from capsule_mt.coverage.reasons import LEVELS, MIN_PRECISION, MIN_SUPPORT, REAS
 Side = Literal["source", "target"]
 Values = Mapping[str, Any]
 # the reasons of a judge that are estimates
-JUDGED = {"another text": "unrelated", "left out": "left_out", "made up": "made_up", "order": "order"}
+JUDGED = {
+    "another text": "unrelated",
+    "another language": "foreign",
+    "left out": "left_out",
+    "made up": "made_up",
+    "order": "order",
+}
 BETWEEN_WORDS = r"[\W_]+"
 HAS_LETTER = re.compile(r"[^\W_]")
 MIN_COVERED = 0.5  # a word below it, such as an article, is shown with the marked words around it
@@ -46,7 +52,7 @@ class Problem(NamedTuple):
         """The message for a reader who does not know how right such marks are."""
         if self.share is None:
             return self.message
-        return f"{self.message} ({int(10 * self.share + 0.5)} of 10 such marks are right)"
+        return f"{self.message} ({int(100 * self.share + 0.5)} % of such marks are right)"
 
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values, as reports and the server's answers have it."""
@@ -73,7 +79,7 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
     """Return what to check in a translation, most certain first.
 
     Args:
-        record: what is known about it: any of `is_unrelated`, `language`, `unknown`, `has_other_placeholders`,
+        record: what is known about it: any of `language`, `unknown`, `has_other_placeholders`,
             `coverage` (as for `problems_of`) and `judgement` (`capsule_mt.files.lines.judgement_record`).
     """
     problems = [problem_of("empty")] if source.strip() and not translation.strip() else []
@@ -90,8 +96,6 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
     checks = (coverage or judgement or {}).get("checks", ())
     if record.get("has_other_placeholders") and not any(check["kind"] == "placeholders" for check in checks):
         problems.append(problem_of("items"))
-    if record.get("is_unrelated"):
-        problems.append(problem_of("unrelated", words="."))
     return _sorted(problems)
 
 
@@ -125,12 +129,7 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
         for alarm in alarms
         if not any(_is_in(span, alarm) for span in explained)
     ]
-    unrelated = [
-        problem_of("unrelated", words=f": {source[sentence['start'] : sentence['end']]}")
-        for sentence in coverage["sentences"]
-        if sentence.get("is_unrelated")
-    ]
-    return _sorted([*faults, *incomplete, *doubts, *unrelated])
+    return _sorted([*faults, *incomplete, *doubts])
 
 
 def _sorted(problems: Sequence[Problem]) -> list[Problem]:
@@ -149,7 +148,7 @@ def _problems_of_judgement(
         if not reason["is_fault"]:
             spans = [ProblemSpan(cast(Side, side), word["start"], word["end"]) for side, word in words]
             about, name = reason["source"] or reason["target"], JUDGED[reason["name"]]
-            yield problem_of(name, spans, words="." if name == "unrelated" else about, unverified="")
+            yield problem_of(name, spans, share=reason.get("share"), words=about, unverified="")
         elif reason["name"] == "copy" and not any(check["kind"] == "untranslated" for check in judgement["checks"]):
             yield problem_of("copy")
 
@@ -158,7 +157,12 @@ def _problems_of_checks(checks: Sequence[Values], source: str, translation: str)
     """Return what rules have found as problems."""
     numbers = [check for check in checks if check["kind"] == "numbers"]
     are_changed = all(any(check[side] for check in numbers) for side in ("missing", "added"))
-    return [_problem_of_check(check, source, translation, are_changed) for check in checks]
+    return [_problem_of_check(check, source, translation, are_changed) for check in checks if _is_reason(check)]
+
+
+def _is_reason(check: Values) -> bool:
+    """Return whether a check is a reason of its own: a pair of brackets is not, which people add and leave out."""
+    return check["kind"] != "brackets" or len(check["missing"] or check["added"]) == 1
 
 
 def _problem_of_check(check: Values, source: str, translation: str, are_changed: bool) -> Problem:
@@ -179,8 +183,6 @@ def _problem_of_check(check: Values, source: str, translation: str, are_changed:
     reason = kind
     if kind == "numbers":
         reason = "swapped_numbers" if missing and added else "numbers" if are_changed else "lone_numbers"
-    elif kind == "brackets" and len(missing or added) == 1:
-        reason = "bracket"
     is_added = not missing and bool(REASONS[reason].added)
     found_spans = [span for span in spans if span is not None]
     return problem_of(reason, found_spans, is_added=is_added, missing=missing, added=added)

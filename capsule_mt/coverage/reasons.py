@@ -65,7 +65,7 @@ REASONS: Mapping[str, Reason] = {
         "fault", "Not translated: {missing}", "four or more copied words in lower case, or a copied text or plural"
     ),
     "copy": Reason("fault", "The translation is a copy of the text.", "a copied text, with a judge"),
-    "bracket": _of_item("fault", "bracket", "brackets that do not form pairs"),
+    "brackets": _of_item("fault", "bracket", "brackets that do not form pairs"),
     "lone_numbers": _of_item("probable", "number", "a number on one side only"),
     "negation": _of_item("probable", "negation", "a *not* on one side only"),
     "sentences": Reason(
@@ -84,10 +84,14 @@ REASONS: Mapping[str, Reason] = {
         "marked words in an alarmed sentence, or of a model whose marks are mostly right",
     ),
     "unrelated": Reason(
-        "probable", "Probably a translation of another text{words}", "hardly anything predicts the translation"
+        "probable", "Probably a translation of another text.", "hardly a word has a counterpart, with a judge"
+    ),
+    "foreign": Reason(
+        "probable",
+        "The translation seems to be in another language.",
+        "not the language of translations, with a judge",
     ),
     "order": Reason("probable", "Probably in another order.", "parts that change places, with a judge"),
     "perhaps_left_out": Reason("hint", "Perhaps left out{unverified}: {words}", "other marked words"),
     "perhaps_made_up": Reason("hint", "Perhaps made up: {words}", "words that the source seems not to support"),
-    "brackets": _of_item("hint", "pair of brackets", "other numbers of brackets"),
 }

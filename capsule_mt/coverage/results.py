@@ -39,31 +39,11 @@ class TargetWord:
 
 @dataclass(frozen=True)
 class SentenceCoverage:
-    """The coverage of the characters `start` to `end` of the text.
-
-    `is_unrelated` tells whether the translation is perhaps of another text. It is `None` unless `CoverageOptions` ask
-    for `support`, words are verified, and the calibration has that alarm.
-    """
+    """The coverage of the characters `start` to `end` of the text."""
 
     start: int
     end: int
     score: float
-    is_unrelated: bool | None = None
-
-
-@dataclass(frozen=True)
-class Adequacy:
-    """Two scores for ranking translations, from 0 (adequate) to 1 (completely inadequate).
-
-    `omission` measures missing content: the share of words that is not covered and, with double weight, the share of
-    its expected length that it lacks. `hallucination` measures unrelated content: the share of the information in each
-    text that the other text does not predict, over both directions. `is_unrelated` tells whether that raises the alarm
-    of the model's calibration: the translation is perhaps of another text. It is `None` without such an alarm.
-    """
-
-    omission: float
-    hallucination: float
-    is_unrelated: bool | None = None
 
 
 @dataclass(frozen=True)

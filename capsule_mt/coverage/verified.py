@@ -28,15 +28,11 @@ MAX_INCREASE = LARGEST_LOSS - SMALLEST_LOSS - LOG_PROB * SMALLEST_LOG_PROB
 
 
 class ForcedPair(NamedTuple):
-    """A text and its translation after a forced pass, with the spans of the tokens of both.
-
-    information: the share of the translation's information that its text predicts; `None` unless requested.
-    """
+    """A text and its translation after a forced pass, with the spans of the tokens of both."""
 
     source: Offsets
     target: Offsets
     forced: Forced
-    information: float | None = None
 
 
 class Reverse(Protocol):
@@ -48,13 +44,11 @@ class Reverse(Protocol):
         translations: Sequence[str],
         *,
         with_head: bool = False,
-        with_information: bool = False,
         spans: Sequence[Sequence[Span]] | None = None,
     ) -> list[ForcedPair | None]:
         """Force each translation; `None` for a blank text.
 
         with_head: also read the head that aligns words.
-        with_information: also force each translation without its text.
         spans: the characters of each translation whose log-probabilities are needed, by default all; with spans, the
             result does not have the offsets of the text.
         """
@@ -65,22 +59,6 @@ def doubt_of(attention: float, log_prob: float = 0.0, loss: float = LARGEST_LOSS
     """Return the doubt of a word; with the defaults, the lowest that its attention allows."""
     bounded_loss = min(max(loss, SMALLEST_LOSS), LARGEST_LOSS)
     return -evidence_of(attention) - LOG_PROB * max(log_prob, SMALLEST_LOG_PROB) - LOSS * bounded_loss
-
-
-def information_of(
-    log_probs: Sequence[Sequence[float]], targets: Sequence[Ids], decoder: Decoder, end: int
-) -> list[float]:
-    """Return the share of each translation's information that its text predicts: 1 - log p / log p without the text.
-
-    Args:
-        log_probs: of the tokens of each translation, given its text.
-        end: the end token, alone the source of translations without a text.
-    """
-    without_text = decoder.force([[end]] * len(targets), targets, Readings()) if targets else []
-    return [
-        max(0.0, 1 - sum(with_text) / min(sum(forced.log_probs), -1.0))
-        for with_text, forced in zip(log_probs, without_text, strict=True)
-    ]
 
 
 def covered_share(doubt: float) -> float:

@@ -86,9 +86,6 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
     sentences = [
         {"start": sentence.start, "end": sentence.end, "score": sentence.score} for sentence in coverage.sentences
     ]
-    for sentence, values in zip(coverage.sentences, sentences, strict=True):
-        if sentence.is_unrelated is not None:
-            values["is_unrelated"] = sentence.is_unrelated
     for values in sentences if coverage.threshold is not None else ():
         values["below_threshold"] = values["score"] < coverage.threshold
     words = [{**_word_and_span(word), "covered": word.covered, "untranslated": word.marked} for word in coverage.words]
@@ -113,6 +110,7 @@ def judgement_record(judgement: Any) -> dict[str, Any]:
     }
     reasons = [
         {"name": reason.name, "is_fault": reason.is_fault, "source": reason.source, "target": reason.target}
+        | ({} if reason.share is None else {"share": reason.share})
         for reason in judgement.reasons
     ]
     checks = _check_records(judgement.checks)

@@ -1,15 +1,19 @@
 """`Judge`: judges anybody's translations by a multilingual encoder and by rules, without a translation model."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 
 from capsule_mt.checks.results import Check
 from capsule_mt.checks.rules import checks_of
 from capsule_mt.coverage.judgement import JudgedWord, Judgement, Reason
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.judge.encoder import Encoder
-from capsule_mt.judge.numbers import JudgeNumbers, read_numbers, statistics_of
+from capsule_mt.judge.numbers import JudgeNumbers, WordOdds, read_numbers, statistics_of
 from capsule_mt.judge.witness import PairEvidence, Witness, WordEvidence
+from capsule_mt.text.detecting import Detector
+from capsule_mt.text.sentences import language_code
 
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small"
 MARKED = 0.5  # the probability from which a word is marked
@@ -83,7 +87,8 @@ class Judge:
         """Judge translations; `None` where a text is blank.
 
         Args:
-            src_lang, tgt_lang: codes such as "de" or "deu_Latn", for rules that need a language.
+            src_lang, tgt_lang: codes such as "de" or "deu_Latn", for rules that need a language. Translations in
+                another one are found with py3langid installed.
         """
         for name, texts in (("sources", sources), ("translations", translations)):
             if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
@@ -92,6 +97,7 @@ class Judge:
             raise ValueError(f"`translations` must be as many as the {len(sources)} sources, got {len(translations)}")
         pairs = list(zip(sources, translations, strict=True))
         results: list[Judgement | None] = [None] * len(pairs)
+        is_foreign = _foreign_text_test(tgt_lang)
         rows = [row for row, (source, target) in enumerate(pairs) if source.strip() and target.strip()]
         rows.sort(key=lambda row: len(pairs[row][0]))
         for start in range(0, len(rows), BATCH_SIZE):
@@ -99,7 +105,10 @@ class Judge:
             compared = self._witness.compare([pairs[row][0] for row in batch], [pairs[row][1] for row in batch])
             for row, evidence in zip(batch, compared, strict=True):
                 checks = checks_of(*pairs[row], src_lang, tgt_lang)
-                results[row] = self._judgement(*pairs[row], evidence, checks)
+                judgement = self._judgement(*pairs[row], evidence, checks)
+                if is_foreign(pairs[row][1]):
+                    judgement = replace(judgement, reasons=(*judgement.reasons, Reason("another language", False)))
+                results[row] = judgement
         return results
 
     def _judgement(self, source: str, target: str, evidence: PairEvidence, checks: Sequence[Check]) -> Judgement:
@@ -115,12 +124,12 @@ class Judge:
         if source.casefold().split() == target.casefold().split() and len(source_words) >= MIN_COPIED_WORDS:
             reasons.append(Reason("copy", True))
         marked = {
-            "left out": (_joined(source, source_words), ""),
-            "made up": ("", _joined(target, target_words)),
+            "left out": (_joined(source, source_words), "", _share(self.numbers.left_out, source_words)),
+            "made up": ("", _joined(target, target_words), _share(self.numbers.made_up, target_words)),
         }
         for name, value in statistics_of(evidence, left_out, made_up).items():
             if value > self.numbers.thresholds[name]:
-                reasons.append(Reason(name, False, *marked.get(name, ("", ""))))
+                reasons.append(Reason(name, False, *marked.get(name, ())))
         return Judgement(source_words, target_words, evidence.similarity, tuple(reasons), tuple(checks))
 
 
@@ -129,6 +138,19 @@ def _judged(text: str, words: Sequence[WordEvidence], probabilities: Sequence[fl
         JudgedWord(text[word.start : word.end], word.start, word.end, probability, probability >= MARKED)
         for word, probability in zip(words, probabilities, strict=True)
     )
+
+
+def _foreign_text_test(language: str | None) -> Callable[[str], bool]:
+    """Return a function that tells whether a text is surely not in a language, if that and py3langid are there."""
+    if find_spec("py3langid") is not None and (code := language_code(language)) is not None:
+        detector = Detector()
+        if detector.knows(code):
+            return lambda text: detector.other_language(text, code) is not None
+    return lambda text: False
+
+
+def _share(odds: WordOdds, words: Sequence[JudgedWord]) -> float | None:
+    return odds.share([word.probability for word in words if word.marked])
 
 
 def _joined(text: str, words: Sequence[JudgedWord]) -> str:

@@ -22,6 +22,8 @@ class WordOdds(NamedTuple):
     """A logistic regression of a word's evidence, and the Platt scaling that makes its sum a probability.
 
     means, deviations: of each kind of evidence, over the words it was fitted to.
+    shares: from a probability on, the share of such marks that people confirm: the mean probability of a band, where
+        that held within .05 on held-out text.
     """
 
     means: tuple[float, ...]
@@ -30,6 +32,12 @@ class WordOdds(NamedTuple):
     bias: float
     slope: float
     intercept: float
+    shares: tuple[tuple[float, float], ...] = ()
+
+    def share(self, probabilities: Sequence[float]) -> float | None:
+        """Return how often such marks are right, by the least sure of them; `None` where that was not measured."""
+        least = min(probabilities, default=0.0)
+        return next((share for start, share in reversed(self.shares) if least >= start), None)
 
     def probability(self, evidence: WordEvidence) -> float:
         score = self.bias
@@ -75,7 +83,8 @@ def read_numbers(file: str = FILE) -> JudgeNumbers:
 
 def read_odds(values: Mapping[str, Any]) -> WordOdds:
     means, deviations, weights = (tuple(values[name]) for name in ("means", "deviations", "weights"))
-    return WordOdds(means, deviations, weights, values["bias"], values["slope"], values["intercept"])
+    shares = tuple((start, share) for start, share in values.get("shares", ()))
+    return WordOdds(means, deviations, weights, values["bias"], values["slope"], values["intercept"], shares)
 
 
 def statistics_of(evidence: PairEvidence, left_out: Sequence[float], made_up: Sequence[float]) -> dict[str, float]:

@@ -37,7 +37,7 @@ COVERAGE_FIELDS = {
     "score": "how complete the translation seems, from 0 to 1",
     "words": "the words of the text, each with `covered`, from 0 to 1, and `untranslated`: true if it was left out",
     "sentences": "the sentences, each with its `score`; `below_threshold`, if the model has an alarm: true if it is "
-    "raised; `is_unrelated`, with a reverse model: true if it is perhaps a translation of another text",
+    "raised",
     "checks": "faults that rules find, each with its `kind`, and what is `missing` or was `added`",
     "repetitions": "phrases that the translation repeats",
     "problems": "all of this, most certain first: a `message`, its `spans`, its `reason`, a `level`: `fault` "

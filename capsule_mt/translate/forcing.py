@@ -31,11 +31,10 @@ def force_pairs(
     options: TranslationOptions,
     *,
     with_head: bool = False,
-    with_information: bool = False,
     spans: Sequence[Sequence[Span]] | None = None,
 ) -> "list[ForcedPair | None]":
     """Return a forced pass over each given translation: see `Scorer.force`."""
-    from capsule_mt.coverage.verified import ForcedPair, information_of
+    from capsule_mt.coverage.verified import ForcedPair
 
     segmenter = model.segmenter_of(options)._replace(cut_warning=SOURCE_WAS_CUT)
     documents, pairs = pairs_of(model, segmenter, texts, translations, cut_warning=TARGET_WAS_CUT)
@@ -43,7 +42,7 @@ def force_pairs(
     offsets_by_pair = _target_offsets(documents, pairs, translations, segmenter)
     targets: list[Ids] = [target.ids for _, target in pairs]
     positions = None
-    if spans is not None and not with_information:
+    if spans is not None:
         has_pair = [bool(document.pieces) for document in documents]
         positions = _positions_in([*compress(spans, has_pair)], offsets_by_pair)
         # the probability of a token does not depend on later ones: leave these out
@@ -52,12 +51,9 @@ def force_pairs(
         ]
     decoder, sources = model.loaded.decoder, [piece.ids for piece, _ in pairs]
     results = decoder.force(sources, targets, Readings(head=head), positions=positions) if pairs else []
-    shares: Sequence[float | None] = [None] * len(pairs)
-    if with_information:
-        shares = information_of([forced.log_probs for forced in results], targets, decoder, model.loaded.end)
     forced_pairs = [
-        ForcedPair(list(piece.source_offsets) if spans is None else (), offsets, forced, information)
-        for (piece, _), offsets, forced, information in zip(pairs, offsets_by_pair, results, shares, strict=True)
+        ForcedPair(list(piece.source_offsets) if spans is None else (), offsets, forced)
+        for (piece, _), offsets, forced in zip(pairs, offsets_by_pair, results, strict=True)
     ]
     return by_text(documents, forced_pairs)
 

@@ -76,13 +76,6 @@ def model_text(translation: str) -> str:
     return translation
 
 
-def model_texts(document: Document, translation: str) -> tuple[str, str]:
-    """Return a text and its translation as the model reads them; without tags, that is the user's text."""
-    piece = document.pieces[0]
-    text = document.without_languages() if not piece.keeps else piece.text.replace(BREAK, " ").strip()
-    return text, model_text(translation)
-
-
 def without_tags(translation: str) -> Reading:
     """Return a given translation as a model reads it without its tags."""
     form = Form(translation, keep_edits(translation, ("tags",)))

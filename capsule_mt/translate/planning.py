@@ -121,9 +121,9 @@ def _verifier(
             f"`support` needs a `reverse` with a head that aligns words, which `capsule-mt calibrate` chooses; "
             f"{reverse.translator_model.loaded.name} has none"
         )
-    forward, backward = directed(scorer, reverse, options)
     decode, shortlist = model.tokenizer_of(options).decode, None if is_forced else model.loaded.shortlist
-    return Verifier(forward, backward, decode, coverage.marks or DEFAULT_MARKS, coverage.support, shortlist)
+    marks = coverage.marks or DEFAULT_MARKS
+    return Verifier(directed(scorer, reverse, options), decode, marks, coverage.support, shortlist)
 
 
 def _way_to_verify(scorer: ModelWithReverse) -> str:

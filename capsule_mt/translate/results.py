@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.judgement import Judgement
-    from capsule_mt.coverage.results import Adequacy, Coverage
+    from capsule_mt.coverage.results import Coverage
     from capsule_mt.text.rewriting import Edit
 
 
@@ -36,7 +36,6 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
         copied items. Above a fifth, the text is probably in another language.
     alignment: pairs of a word of the text and a word of the translation, as indices into `str.split`; `None` if it was
         not requested.
-    adequacy: the result of `Scorer.score(adequacy=True)`.
     judgement: what the judge of `Scorer.score(judge=...)` says; `None` without one, and for a blank text.
     edits: what was changed in the text before the model read it: the row of the table of rules, the characters of the
         text, what the model read instead, and what the translation copies.
@@ -50,12 +49,11 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
         segments: tuple[Segment, ...],
         unknown: float = 0.0,
         alignment: tuple[tuple[int, int], ...] | None = None,
-        adequacy: "Adequacy | None" = None,
         judgement: "Judgement | None" = None,
         edits: "tuple[Edit, ...]" = (),
     ) -> None:
         self.text, self._score, self.coverage = text, score, coverage
-        self.segments, self.unknown, self.alignment, self.adequacy = segments, unknown, alignment, adequacy
+        self.segments, self.unknown, self.alignment = segments, unknown, alignment
         self.judgement, self.edits = judgement, edits
 
     @property

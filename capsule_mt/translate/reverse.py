@@ -124,13 +124,10 @@ class Directed(NamedTuple):
         return self.scorer.force(texts, translations, **options, src_lang=self.src_lang, tgt_lang=self.tgt_lang)
 
 
-def directed(
-    scorer: ModelWithReverse, reverse: ModelWithReverse, options: TranslationOptions
-) -> tuple[Directed, Directed]:
-    """Return a model and its reverse in the languages of a call; refuse a reverse model that lacks them."""
+def directed(scorer: ModelWithReverse, reverse: ModelWithReverse, options: TranslationOptions) -> Directed:
+    """Return the reverse of a model in the languages of a call; refuse one that lacks them."""
     model, reverse_model = scorer.translator_model, reverse.translator_model
     source, target = model.languages_of(options)
-    forward = Directed(scorer, source, target)
     if not reverse_model.is_multilingual:
         pair = reverse_model.pair
         if pair is not None and any(map(is_surely_other_language, pair, (target, source))):
@@ -138,7 +135,7 @@ def directed(
                 f"`reverse` must translate {target or '?'}-{source or '?'}, since the call is for "
                 f"{source or '?'}-{target or '?'}; got {reverse_model.folder}, which translates {pair}"
             )
-        return forward, Directed(reverse)
+        return Directed(reverse)
     # the reverse's own codes may be more precise than those of this model's folder: "zho_Hant" rather than "zh"
     source = options.src_lang or model.languages[0] or reverse_model.languages[1] or source
     target = options.tgt_lang or model.languages[1] or reverse_model.languages[0] or target
@@ -148,4 +145,4 @@ def directed(
             target_code_of(None, reverse_model.target_tokens)
     except ValueError as error:
         raise ValueError(f"`reverse`: {reverse_model.folder}: {error}") from None
-    return forward, Directed(reverse, target, source)
+    return Directed(reverse, target, source)

@@ -1,4 +1,4 @@
-"""`Scorer`: scores, coverage and adequacy of given translations, such as another system's."""
+"""`Scorer`: scores and coverage of given translations, such as another system's."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.judgement import TranslationJudge
     from capsule_mt.coverage.methods import Calibration
     from capsule_mt.coverage.options import CoverageOptions
-    from capsule_mt.coverage.results import Adequacy, Coverage
+    from capsule_mt.coverage.results import Coverage
     from capsule_mt.coverage.verified import ForcedPair
     from capsule_mt.text.glossary import Glossary
     from capsule_mt.text.restoring import Alignment
@@ -196,7 +196,6 @@ class Scorer:
         translations: Sequence[str],
         *,
         coverage: "CoverageOptions | None" = None,
-        adequacy: bool = False,
         alignment: bool = False,
         judge: "TranslationJudge | None" = None,
         batch_size: int = 16,
@@ -214,7 +213,6 @@ class Scorer:
             texts: the sources.
             translations: a translation of each.
             coverage: find what was left out, and how.
-            adequacy: also return what the method `adequacy` does, by three more forced passes.
             alignment: find which source word each target word translates.
             judge: a `capsule_mt.Judge`, whose judgements are returned, too.
             batch_size: how many pairs go through the model at once.
@@ -222,21 +220,15 @@ class Scorer:
             src_lang, tgt_lang: for tokenizers that have languages.
         """
         check_paired(texts, translations)
-        if not isinstance(adequacy, bool):
-            raise TypeError(f"`adequacy` must be True or False, got {adequacy!r}")
-        if adequacy and self.reverse is None:
-            raise ValueError(
-                f"`adequacy` needs a reverse model: give {self.loaded.name} a `reverse` (`--reverse MODEL`)"
-            )
         options = SCORED._replace(
             batch_size=batch_size,
             batch_tokens=batch_tokens,
             coverage=coverage,
-            alignment=alignment or adequacy,  # adequacy needs the attention of the head that aligns words
+            alignment=alignment,
             src_lang=src_lang,
             tgt_lang=tgt_lang,
         ).checked()
-        scored = score_given(self, texts, translations, options, with_adequacy=adequacy, with_links=alignment)
+        scored = score_given(self, texts, translations, options, with_links=alignment)
         if judge is not None:
             source, target = self.translator_model.languages_of(options)
             judgements = judge.score(texts, translations, src_lang=source, tgt_lang=target)
@@ -244,47 +236,12 @@ class Scorer:
                 translation.judgement = judgement
         return scored
 
-    def adequacy(
-        self,
-        texts: Sequence[str],
-        translations: Sequence[str],
-        *,
-        batch_size: int = 16,
-        src_lang: str | None = None,
-        tgt_lang: str | None = None,
-    ) -> "list[Adequacy | None]":
-        """Return the adequacy of given translations, such as another system's; `None` for a blank text.
-
-        It takes a reverse model and four forced passes. The calibration predicts the expected length; without one, it
-        is the length of the text.
-        """
-        scored = self.score(
-            texts, translations, adequacy=True, batch_size=batch_size, src_lang=src_lang, tgt_lang=tgt_lang
-        )
-        return [translation.adequacy for translation in scored]
-
-    def information(
-        self,
-        texts: Sequence[str],
-        translations: Sequence[str],
-        *,
-        src_lang: str | None = None,
-        tgt_lang: str | None = None,
-    ) -> list[float | None]:
-        """Return the share of each translation's information that its text predicts; `None` for a blank text.
-
-        It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
-        """
-        forced_pairs = self.force(texts, translations, with_information=True, src_lang=src_lang, tgt_lang=tgt_lang)
-        return [None if pair is None else pair.information for pair in forced_pairs]
-
     def force(
         self,
         texts: Sequence[str],
         translations: Sequence[str],
         *,
         with_head: bool = False,
-        with_information: bool = False,
         spans: Sequence[Sequence[Span]] | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
@@ -296,9 +253,8 @@ class Scorer:
 
         Args:
             with_head: also return the attention of the head that aligns words.
-            with_information: also force each translation without its text, for `ForcedPair.information`.
             spans: compute only the log-probabilities of these characters of each translation, and no offsets of its
-                text; ignored if `with_information`, which needs all log-probabilities.
+                text.
             src_lang, tgt_lang: the languages of `texts` and of `translations`, for tokenizers that have languages.
         """
         options = SCORED._replace(src_lang=src_lang, tgt_lang=tgt_lang).checked()
@@ -308,7 +264,6 @@ class Scorer:
             translations,
             options,
             with_head=with_head,
-            with_information=with_information,
             spans=spans,
         )
 

@@ -43,7 +43,6 @@ EXAMPLES = {
     "fr": "Le vieil homme achète un chapeau rouge.",
 }
 
-HELD_OUT_MARKS = "the project's page Evidence has the share on held-out sheets of four models."
 ITS_MODELS = "  # its models"
 WITH_CODE = "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed."
 WITHOUT_CODE = (
@@ -379,8 +378,8 @@ def _marks_read_by_hand(verified: Mapping[str, Any]) -> str:
     ]
     return (
         f"**Marks**, verified by `{verified['reverse']}`: the table counts them in the model's own translations of "
-        "the development text, which were read one by one. The operating points were chosen on this text, so expect "
-        f"fewer right marks elsewhere: {HELD_OUT_MARKS}\n\n"
+        "held-out text, in which two readers named what is left out. A mark on a word that only one of them named "
+        "does not count as right.\n\n"
         + _table(["`marks`", "number of marks", "share that is right", "share of omissions with a mark"], rows)
     )
 

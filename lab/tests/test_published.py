@@ -1,72 +1,92 @@
-"""What people labelled, by the formats in which it was published, beside given marks."""
-
-import json
+"""What people labelled, by the formats in which it was published, beside a judge that is given."""
 
 import pytest
 
-from capsule_mt.coverage.results import Coverage, TargetWord, Word
+from capsule_mt.coverage.judgement import JudgedWord, Judgement, Reason
 from lab.area_under_curve import area_under_curve
-from lab.published import LEFT_OUT, MADE_UP, measured, read_annotations, read_halomi, table, units_of
+from lab.published import bands_of, correlation, halomi, mqm, synced, table
 
 
-def coverage(source, target, doubts, supports):
-    words = [
-        kind(text, at, at + len(text), share, share < 0.5)
-        for kind, line, shares in ((Word, source, doubts), (TargetWord, target, supports))
-        for text, at, share in zip(line.split(), spans_in(line), shares, strict=True)
+class Doubts:
+    """A judge for which each word in capitals was left out or made up, more surely the longer it is."""
+
+    def score(self, sources, translations, *, src_lang=None, tgt_lang=None):
+        return [Judgement(words_of(source), words_of(target), 0.9, reasons_of(target))
+                for source, target in zip(sources, translations, strict=True)]  # fmt: skip
+
+
+def reasons_of(target):
+    return (Reason("made up", False, "", target),) if target.isupper() else ()
+
+
+def words_of(line):
+    starts = [sum(len(word) + 1 for word in line.split()[:number]) for number in range(len(line.split()))]
+    return tuple(
+        JudgedWord(word, start, start + len(word), 0.6 + 0.04 * len(word) if word.isupper() else 0.1, word.isupper())
+        for word, start in zip(line.split(), starts, strict=True)
+    )
+
+
+def write_table(path, rows):
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    return path
+
+
+def test_halomi_reads_every_second_row_of_two_directions(tmp_path):
+    names = ["src_lang", "tgt_lang", "src_text", "mt_text", "omit_spans", "hall_spans"]
+    chosen = ["deu_Latn", "eng_Latn", "ein HUT", "a hat", "ein HUT", "a hat"]
+    held_out = [
+        ["deu_Latn", "eng_Latn", "der ALTE Hut", "the hat", "der <<<ALTE>>> Hut", "the hat"],
+        ["eng_Latn", "deu_Latn", "the OLD hat", "der KLEINE Hut", "the OLD hat", "der <<<KLEINE>>> Hut"],
+        ["deu_Latn", "eng_Latn", "der Hut", "the BLACK hat", "der Hut", "the <<<BLACK>>> hat"],
+        ["eng_Latn", "deu_Latn", "the new hat", "der Hut", "the <<<new>>> hat", "der Hut"],
     ]
-    sources = tuple(word for word in words if isinstance(word, Word))
-    return Coverage(1.0, sources, (), (), target_words=tuple(w for w in words if isinstance(w, TargetWord)))
+    other = ["deu_Latn", "fra_Latn", "der Hut", "le chapeau", "der Hut", "le chapeau"]
+    rows = [row for pair in held_out for row in (chosen, other, pair)]
+    record = halomi(Doubts(), write_table(tmp_path / "halomi.tsv", [names, *rows]))
+    assert record["pairs"] == 4
+    assert record["auc"]["left out, de-en"]["auc"] == 1
+    assert record["auc"]["left out, en-de"]["auc"] == pytest.approx(0.4)  # `OLD` above the lost `new`, four below
+    bands = record["bands"]["left out"]
+    assert bands["0.7 to 0.9"] == {"mean": pytest.approx(0.74), "marked": 1, "words": 2}
+    assert "| left out | 0.7 to 0.9 | 0.74 | 1 of 2 |" in table([record])
 
 
-def spans_in(line):
-    return [sum(len(word) + 1 for word in line.split()[:number]) for number in range(len(line.split()))]
+def test_bands_hold_their_lower_end_and_the_last_one_its_upper():
+    bands = bands_of([(0.4, True), (0.5, True), (0.7, False), (0.8, True), (1.0, True)])
+    assert [(band["marked"], band["words"]) for band in bands.values()] == [(1, 1), (1, 2), (1, 1)]
 
 
-def test_halomi(tmp_path):
-    file = tmp_path / "halomi.tsv"
-    names = "src_lang tgt_lang src_text mt_text omit_spans hall_spans class_hall class_omit"
+def test_synced_counts_what_is_flagged(tmp_path):
+    rows = [["a hat", "EIN HUT", "ERR"], ["a hat", "ein Hut", "ERR"], ["a cat", "EINE KATZE", "NOT"]]
+    rows += [["a cat", "eine Katze", "NOT"], ["a dog", "ein Hund", "NOT"]]
+    record = synced(Doubts(), write_table(tmp_path / "gold.tsv", rows))
+    assert record["flagged of wrong"] == {"flagged": 1, "pairs": 2}
+    assert record["flagged of right"] == {"flagged": 1, "pairs": 3}
+    assert record["mcc"] == pytest.approx((1 * 2 - 1 * 1) / (2 * 3 * 2 * 3) ** 0.5)
+    assert correlation(0, 2, 0, 3) == 0
+
+
+def test_mqm_compares_what_two_raters_miss_with_what_none_does(tmp_path):
+    names = ["system", "globalSegId", "rater", "source", "target", "category"]
     rows = [
-        "deu eng|der alte Hut|the hat|der <<<alte>>> Hut|the hat|1_No_hallucination|2_Small_omission",
-        "deu eng|der Hut|the black hat|der Hut|the <<<black hat>>>|4_Full_hallucination|1_No_omission",
-        "eng deu|the hat|der Hut|the hat|der Hut|1_No_hallucination|1_No_omission",
+        [system, segment, rater, source, "<v>ein</v> Hut", category]
+        for system, segment, source, categories in (
+            (
+                "A",
+                "1",
+                "a SMALL hat",
+                ("Accuracy/Omission (Translation)", "Accuracy/Omission (Translation 2)", "Other"),
+            ),
+            ("A", "2", "a hat", ("No-error", "Found", "Other")),
+            ("B", "2", "a HAT", ("No-error", "Accuracy/Omission", "Other")),  # only one rater
+            ("refA", "1", "a LOST hat", ("No-error",) * 3),
+        )
+        for rater, category in enumerate(categories)
+        for rater in [str(rater)]
     ]
-    lines = [names.replace(" ", "\t"), *(row.replace("|", "\t").replace("deu eng", "deu\teng") for row in rows)]
-    file.write_text("\n".join(line.replace("eng deu", "eng\tdeu") for line in lines) + "\n")
-    first, second = read_halomi(file, ["deu", "eng"])
-    assert (first.source, first.wrong) == ("der alte Hut", {LEFT_OUT: [(4, 8)], MADE_UP: []})
-    assert second.is_wrong == {LEFT_OUT: False, MADE_UP: True}
-    coverages = [coverage("der alte Hut", "the hat", [0.9, 0.1, 0.4], [0.9, 0.8])]
-    coverages.append(coverage("der Hut", "the black hat", [0.9, 0.9], [0.7, 0.2, 0.6]))
-    assert units_of(first, LEFT_OUT, coverages[0]) == [
-        (pytest.approx(0.1), False, False),
-        (0.9, True, True),
-        (0.6, True, False),
-    ]
-    measures = measured([first, second], dict.fromkeys(("sure", "likely", "all"), coverages))
-    assert measures[LEFT_OUT]["auc"]["auc"] == 1.0
-    assert measures[LEFT_OUT]["marks"]["likely"] == {"marks": 2, "right": 1}
-    assert measures[MADE_UP]["wrong"] == 2
-    record = {"model": "m", "translations": 2, "measures": measures, "sentences": {}}
-    assert "| `m`, 2 | left out | 1 of 5 | 1.00 [1.00, 1.00] | 1 of 2 | 1 of 2 | 1 of 2 | 1.00 |  |" in table([record])
-
-
-def test_annotations(tmp_path):
-    """Fields as Vamvas and Sennrich have them; one label alone, or an error of the source, is no judgement."""
-    row = {"data": "Bitte raus.", "source": "Please exit the plane now.", "coverage_error_type": "undertranslation"}
-    row |= {"predicted_undertranslation_spans": "12-21 | 22-25", "predicted_overtranslation_spans": ""}
-    labels = [
-        ["bad-translation", "UT-important-information"],
-        ["good-translation"],
-        ["good-translation", "source-error"],
-    ]
-    file = tmp_path / "en-de.annotator1.jsonl"
-    file.write_text("".join(json.dumps({**row, "label": label}) + "\n" for label in labels))
-    (annotation,) = read_annotations(file)
-    assert annotation.judged == {LEFT_OUT: [([(12, 21), (22, 25)], True)]}
-    measured = coverage(annotation.source.rstrip("."), "Bitte raus", [0.9, 0.9, 0.4, 0.2, 0.9], [0.9, 0.9])
-    assert units_of(annotation, LEFT_OUT, measured) == [(0.8, True, True)]
-    assert units_of(annotation, MADE_UP, measured) == []
+    record = mqm(Doubts(), write_table(tmp_path / "mqm.tsv", [names, *rows]))
+    assert (record["pairs"], record["auc"]["auc"], record["auc"]["positives"]) == (2, 1, 1)
 
 
 def test_area_under_curve_by_hand() -> None:

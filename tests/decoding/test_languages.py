@@ -466,8 +466,7 @@ def test_a_reverse_model_reads_the_languages_of_the_call(name, folders):
     """In the other direction, whatever languages either model was loaded with."""
     folder, *_ = folders[name]
     text, translation, calls = SENTENCES["de"], "Le vieil homme _achète.", {"src_lang": "de", "tgt_lang": "fr"}
-    unrelated = {"score": 0.9, "flagged": 0.01, "caught": {}}
-    calibration = {"attention": {"head": [0, 0]}, "verified": {"unrelated": unrelated}}
+    calibration = {"attention": {"head": [0, 0]}}
     results = []
     for languages, reverse_languages, call in (
         (("de", "fr"), ("fr", "de"), {}),
@@ -482,15 +481,8 @@ def test_a_reverse_model_reads_the_languages_of_the_call(name, folders):
         for model in (translator, translator.reverse):
             model.set_calibration(calibration)
         coverage = CoverageOptions(method="verified", support=True)
-        (scored,) = translator.score([text], [translation], coverage=coverage, adequacy=True, **call)
-        results.append((
-            scored,
-            translator(text, coverage=coverage, **SHORT, **call),
-            translator.adequacy([text], [translation], **call),
-            translator.information([text], [translation], **call),
-        ))  # fmt: skip
-        translator.set_calibration({})
-        results[-1] += (translator.adequacy([text], [translation], **call),)
+        (scored,) = translator.score([text], [translation], coverage=coverage, **call)
+        results.append((scored, translator(text, coverage=coverage, **SHORT, **call)))
     assert results[1] == results[0]
     assert results[2] == results[0]
 
@@ -502,12 +494,14 @@ def test_a_reverse_model_without_the_languages_of_the_call(folders, tmp_path):
     with pytest.raises(ValueError, match=r"`reverse`: .*`src_lang` must be one of .*; got 'war_Latn'"):
         translator("Hut", src_lang="de", coverage=CoverageOptions(method="deletion", support=True))
     with pytest.raises(ValueError, match=r"`reverse`: .*`src_lang` must be one of .*; got 'war_Latn'"):
-        translator.adequacy(["Hut"], ["kalo"], src_lang="de")
+        translator.cover(["Hut"], ["kalo"], src_lang="de", coverage=CoverageOptions(support=True))
     shutil.copytree(GOLDEN / "capsule_marian", tmp_path / "en-de")
     translator.reverse = tmp_path / "en-de"
+    translator.reverse.set_calibration({"attention": {"head": [0, 0]}})
     message = "`reverse` must translate fr-de, since the call is for de-fr; got "
+    coverage = CoverageOptions(method="deletion", support=True)
     with pytest.raises(ValueError, match=message + r".*, which translates en-de"):
-        translator.adequacy(["Hut"], ["chapeau"], src_lang="de", tgt_lang="fr")
+        translator.cover(["Hut"], ["chapeau"], src_lang="de", tgt_lang="fr", coverage=coverage)
 
 
 def test_languages_of_a_reverse_model_are_more_precise_than_those_of_a_folder(folders, tmp_path):
@@ -518,7 +512,7 @@ def test_languages_of_a_reverse_model_are_more_precise_than_those_of_a_folder(fo
     translator.reverse, asked, force = reverse, [], reverse.force
     reverse.force = lambda *texts, **options: asked.append(options["src_lang"]) or force(*texts, **options)
     for languages, expected in (({}, "zho_Hant"), ({"tgt_lang": "zh-hans"}, "zh-hans")):
-        translator.adequacy(["The hat."], ["帽子"], **languages)
+        translator.cover(["The hat."], ["帽子"], coverage=CoverageOptions(method="verified"), **languages)
         assert asked.pop() == expected
 
 

@@ -30,7 +30,6 @@ from capsule_mt import (
 )
 from capsule_mt.commands import score, translate
 from capsule_mt.commands.loading import load_translator
-from capsule_mt.coverage.methods import Calibration
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.files.reading import LiveLines
 from capsule_mt.files.windows import WindowedOutput
@@ -816,22 +815,6 @@ def test_a_reverse_of_the_same_direction_is_refused(run):
     assert run("--coverage", "out.tsv", "--reverse", english, lines=LINES, model=german)[0] == 0
 
 
-def test_support_names_a_missing_alarm_once(run, monkeypatch, tmp_path):
-    de_en, en_de = (str(RELEASED / f"capsule-marian-{pair}") for pair in ("de-en", "en-de"))
-    note, lines = "no alarm of unrelated translations", ["Guten Morgen.", "Gute Nacht."]
-    files = ("--window", 1, "--coverage", "out.tsv", "--output", "out.txt", "--restart", "--reverse", en_de)
-
-    def notes(*options):
-        complaints = run(*files, *options, lines=lines, model=de_en)[2]
-        return complaints.count(note), lines_of(tmp_path / "out.tsv")[0].count(note)
-
-    assert notes("--support") == notes() == (0, 0)
-    monkeypatch.setattr(Calibration, "unrelated_alarm", None)
-    assert (notes("--support"), notes("--support", "--quiet"), notes()) == ((1, 1), (0, 1), (0, 0))
-    monkeypatch.setattr(Calibration, "unrelated_alarm", 0.9)
-    assert notes("--support", "--coverage-method", "attention") == (1, 1)
-
-
 @pytest.fixture
 def listed(word_for_word, tmp_path):
     """A model with a shortlist beside it that has only the first ten tokens."""
@@ -980,34 +963,21 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
     assert records[-1]["score"] is None
 
 
-def test_adequacy_lists_empty_translations_and_names_a_missing_alarm(run_score, word_for_word, monkeypatch, tmp_path):
-    reverse = ("--adequacy", "--reverse", word_for_word)
-    note = "no alarm of unrelated translations: the calibration has none; `capsule-mt calibrate` adds it"
+def test_empty_translations_are_listed(run_score, tmp_path):
     (tmp_path / "target").write_text("\n" * len(SOURCES))
     num_empty = sum(bool(source.strip()) for source in SOURCES)
-    for options in (reverse, ("--coverage",)):
-        run_score(*FILES, *options, "--output", "scores.tsv", "--restart")
-        subject, names, *rows = lines_of(tmp_path / "scores.tsv")
-        column = names.split("\t").index("what to check")
-        is_listed = [row.split("\t")[column].startswith("The translation is empty") for row in rows]
-        assert is_listed == [bool(source.strip()) for source in SOURCES]
-        assert f": {len(SOURCES)} pairs, {num_empty} to check, 0 failed" in subject
-        assert (note in subject) == (options == reverse)
-    assert run_score(*FILES, *reverse, "--window", 2)[2].count(note) == 1
-    assert note not in run_score(*FILES, "--coverage")[2]
-    run_score(*FILES, *reverse, "--output", "scores.html")
-    assert note in (tmp_path / "scores.html").read_text()
-    monkeypatch.setattr(Calibration, "unrelated_alarm", 0.9)
-    assert note not in run_score(*FILES, *reverse)[2]
-    run_score(*FILES, *reverse, "--output", "scores.html")
-    assert note not in (tmp_path / "scores.html").read_text()
+    run_score(*FILES, "--coverage", "--output", "scores.tsv")
+    subject, names, *rows = lines_of(tmp_path / "scores.tsv")
+    column = names.split("\t").index("what to check")
+    is_listed = [row.split("\t")[column].startswith("The translation is empty") for row in rows]
+    assert is_listed == [bool(source.strip()) for source in SOURCES]
+    assert f": {len(SOURCES)} pairs, {num_empty} to check, 0 failed" in subject
 
 
 def test_what_needs_a_reverse_model_names_the_option_of_the_command(run_score):
-    for options, argument in ((("--adequacy",), "`adequacy`"), (("--coverage", "verified"), '`method="verified"`')):
-        message = rf"^{argument} needs a reverse model: give .* a `reverse` \(`--reverse MODEL`\)$"
-        with pytest.raises(ValueError, match=message):
-            run_score(*options)
+    message = r'^`method="verified"` needs a reverse model: give .* a `reverse` \(`--reverse MODEL`\)$'
+    with pytest.raises(ValueError, match=message):
+        run_score("--coverage", "verified")
 
 
 class RaisesAlarm:
@@ -1046,7 +1016,7 @@ def test_a_judge_with_and_without_a_model(run_score, call, refusal_of, monkeypat
     assert "score" not in record
     assert "name a MODEL, or add --judge" in refusal_of(score, *FILES)
     assert "--coverage needs a MODEL" in refusal_of(score, *FILES, "--judge", "--coverage")
-    assert "--adequacy needs a MODEL" in refusal_of(score, *FILES, "--judge", "--adequacy")
+    assert "--adequacy; it was removed: `--judge` finds" in refusal_of(score, *FILES, "--judge", "--adequacy")
 
 
 def test_no_pairs_are_an_error(run_score, tmp_path):

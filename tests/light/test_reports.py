@@ -44,13 +44,12 @@ MESSAGES = ["The number 1.250 is missing in the translation.", "Perhaps left out
 
 def test_what_is_known_about_a_text_is_in_the_list():
     """What is certain comes first."""
-    second = record_of(has_other_placeholders=True, language="fr", unknown=0.25, is_unrelated=True)
+    second = record_of(has_other_placeholders=True, language="fr", unknown=0.25)
     second["coverage"]["checks"] = []
     assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, second)] == [
         "The model cannot read 25% of the text.",
         "The placeholders are others, or in another order.",
         "The text seems to be in another language: fr",
-        "Probably a translation of another text.",
         "Perhaps left out, unverified: Stuhl",
     ]
     assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, record_of())] == MESSAGES
@@ -61,13 +60,13 @@ def test_what_is_known_about_a_text_is_in_the_list():
 
 
 def test_an_empty_translation_is_a_fault():
-    """With the scores of adequacy alone, with a coverage that marks nothing, and with one that marks words."""
+    """With a score alone, with a coverage that marks nothing, and with one that marks words."""
     expected = ("fault", "The translation is empty.", (), "empty", None)
-    for record in ({"omission": 1.0, "is_unrelated": None}, record_of(False), record_of()):
+    for record in ({"score": -1.0}, record_of(False), record_of()):
         for translation in ("", " \t\n"):
             assert problems_in(SOURCE, translation, record)[0] == expected
         assert expected not in problems_in(SOURCE, "x", record)
-    assert problems_in(" ", "", {"omission": None, "is_unrelated": None}) == []
+    assert problems_in(" ", "", {"score": None}) == []
 
 
 def columns_of(suffix, records, **options):

@@ -245,7 +245,7 @@ def test_what_is_refused():
         with pytest.raises(TypeError, match=f"`{name}` must be the code of a language, such as 'de', got 5"):
             translate("one", **{name: 5})
         with pytest.raises(TypeError, match=f"`{name}` must be the code of a language, such as 'de', got 5"):
-            translate.information(["one"], ["one"], **{name: 5})
+            translate.score(["one"], ["one"], **{name: 5})
     with pytest.raises(ValueError, match="`truncation` must be True or False, got 'no'"):
         translate("one", truncation="no")
     for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length"):

@@ -51,11 +51,11 @@ class MarkedPair(NamedTuple):
 
 def read_marked(file: str) -> list[MarkedPair]:
     rows = csv.DictReader(iterate_lines(file), delimiter="\t", quoting=csv.QUOTE_NONE)
-    return [
-        MarkedPair(row["src_text"], row["mt_text"], spans_in(row["omit_spans"]), spans_in(row["hall_spans"]))
-        for row in rows
-        if row["src_text"].strip() and row["mt_text"].strip()
-    ]
+    return [marked_pair(row) for row in rows if row["src_text"].strip() and row["mt_text"].strip()]
+
+
+def marked_pair(row: Mapping[str, str]) -> MarkedPair:
+    return MarkedPair(row["src_text"], row["mt_text"], spans_in(row["omit_spans"]), spans_in(row["hall_spans"]))
 
 
 def spans_in(text: str) -> tuple[tuple[int, int], ...]:

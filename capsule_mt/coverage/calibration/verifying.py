@@ -11,7 +11,6 @@ from capsule_mt.coverage.calibration.calibrating import (
     coverage_of_examples,
     often_marked,
     own_translations,
-    windows,
 )
 from capsule_mt.coverage.calibration.omissions import MIN_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.names import MARKS
@@ -20,7 +19,6 @@ from capsule_mt.translate.translator import Translator
 
 FLAGGED_SHARE = 0.01  # of good translations, which an alarm may flag
 MIN_TRANSLATIONS = 100  # to choose an alarm by
-MAX_EXCHANGED = 1000  # pairs, for the alarm of unrelated translations: each takes eight forced passes
 # words cut out of its own translations, to see which of the damaged ones the alarm catches
 LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half": 0.5}
 
@@ -49,12 +47,6 @@ def measure(translator: Translator, examples: Examples) -> None:
     human_alarm = choose_human_alarm(translator, human_pairs)
     if human_alarm is not None:
         calibration["verified"] = calibration["verified"] | {"human_alarm": human_alarm}
-        unrelated_sources, unrelated_translations = map(list, zip(*human_pairs, strict=True))
-    else:
-        unrelated_sources, unrelated_translations = [*sources, *extra_sources], [*translations, *extra_translations]
-    unrelated = choose_unrelated_alarm(translator, unrelated_sources, unrelated_translations)
-    if unrelated is not None:
-        calibration["verified"] = calibration["verified"] | {"unrelated": unrelated}
     translator.set_calibration(calibration)
     reverse = translator.reverse
     if reverse is not None and reverse.calibration.head is None:
@@ -154,48 +146,7 @@ def choose_human_alarm(translator: Translator, pairs: Sequence[tuple[str, str]])
     return {"score": alarm, "flagged": flagged, "caught": caught}
 
 
-def choose_unrelated_alarm(
-    translator: Translator, sources: Sequence[str], translations: Sequence[str]
-) -> dict[str, Any] | None:
-    """Return the `hallucination` that raises an alarm, and the shares of genuine and exchanged translations above it.
-
-    A translation is exchanged with the next longer one, as length would give away a random one. Of equal translations,
-    one is used: two exchanged ones would be their own translations. The alarm lies halfway between what 1 % of the
-    genuine ones exceed and what 1 % of the exchanged ones stay below, but not below the former: a translation that
-    lost a half should not seem unrelated. It is chosen on `MAX_EXCHANGED` pairs; the shares are cross-validated, as
-    those of `choose_alarm` are. `None` if there are too few.
-    """
-    source_by_translation = dict(zip(translations, sources, strict=True))
-    pairs = [(source, line) for line, source in source_by_translation.items() if line.strip()][:MAX_EXCHANGED]
-    if len(pairs) < MIN_TRANSLATIONS:
-        print(f"alarm of unrelated translations: none; {len(pairs)} of the {MIN_TRANSLATIONS} needed are there")
-        return None
-    pairs.sort(key=lambda pair: len(pair[1]))
-    originals, lines = map(list, zip(*pairs, strict=True))
-    genuine = _hallucinations(translator, originals, lines)
-    exchanged = _hallucinations(translator, originals, [*lines[1:], lines[0]])
-
-    def alarm_of(genuine: np.ndarray, exchanged: np.ndarray) -> float:
-        highest, lowest = np.quantile(genuine, 1 - FLAGGED_SHARE), np.quantile(exchanged, FLAGGED_SHARE)
-        return float(max(highest, (highest + lowest) / 2))
-
-    alarms = [alarm_of(genuine[other_half::2], exchanged[other_half::2]) for other_half in (1, 0)]
-    alarm = round(alarm_of(genuine, exchanged), 3)
-    flagged = _cross_validated_share(np.greater, genuine, alarms)
-    caught = {"another sentence's": _cross_validated_share(np.greater, exchanged, alarms)}
-    print(f"alarm of unrelated translations: above {alarm}, flags {flagged:.1%} of genuine ones, catches {caught}")
-    return {"score": alarm, "flagged": flagged, "caught": caught}
-
-
 def _cross_validated_share(raises: np.ufunc, values: np.ndarray, alarms: Sequence[float]) -> float:
     """Return the share of values that raise the alarm of the other half."""
     halves = [raises(values[half::2], alarm) for half, alarm in enumerate(alarms)]
     return round(float(np.concatenate(halves).mean()), 3)
-
-
-def _hallucinations(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> np.ndarray:
-    hallucinations: list[float] = []
-    for window in windows(len(sources), "translations: adequacy"):
-        adequacies = translator.adequacy(sources[window], translations[window])
-        hallucinations += [scores.hallucination for scores in adequacies if scores is not None]
-    return np.array(hallucinations)

@@ -46,7 +46,6 @@ function problemOfCheck({ kind, missing, added }, source, target, areChanged) {
   let reason = kind;
   if (kind === "numbers" && !areChanged) reason = "lone_numbers";
   if (kind === "numbers" && missing && added) reason = "swapped_numbers";
-  if (kind === "brackets" && (missing || added).length === 1) reason = "bracket";
   return problemOf(reason, spans, { missing, added }, { isAdded: !missing && Boolean(REASONS[reason].added) });
 }
 
@@ -72,7 +71,8 @@ function problemsOf(coverage, source, target) {
   if (!checks.some(({ kind }) => kind === "doubled")) checks.push(...coverage.repetitions.map((added) => ({ kind: "doubled", missing: "", added })));
   const numbers = checks.filter(({ kind }) => kind === "numbers");
   const areChanged = numbers.some(({ missing }) => missing) && numbers.some(({ added }) => added);
-  const faults = checks.map((check) => problemOfCheck(check, source, target, areChanged));
+  const isPair = ({ kind, missing, added }) => kind === "brackets" && (missing || added).length > 1; // people add these and leave them out
+  const faults = checks.filter((check) => !isPair(check)).map((check) => problemOfCheck(check, source, target, areChanged));
   const alarms = coverage.sentences.filter((sentence) => sentence.below_threshold);
   const isVerified = (coverage.method ?? "verified") === "verified";
   const isIn = ({ start, end }, span) => span.start <= start && end <= span.end;
@@ -93,15 +93,13 @@ function problemsOf(coverage, source, target) {
   );
   const silentAlarms = alarms.filter((alarm) => ![...faults, ...leftOut].some(
     ({ spans }) => spans.some((span) => span.side === "source" && isIn(span, alarm))));
-  const ofSentence = (name, mark) => ({ start, end }) => problemOf(
-    name, [], { words: mark + source.slice(start, end) }, { shown: { side: "source", start, end } });
-  const incomplete = silentAlarms.map(ofSentence("incomplete", ""));
-  const unrelated = coverage.sentences.filter((sentence) => sentence.is_unrelated).map(ofSentence("unrelated", ": "));
-  const problems = [...faults, ...incomplete, ...doubts, ...unrelated];
+  const incomplete = silentAlarms.map(({ start, end }) => problemOf(
+    "incomplete", [], { words: source.slice(start, end) }, { shown: { side: "source", start, end } }));
+  const problems = [...faults, ...incomplete, ...doubts];
   return LEVELS.flatMap((level) => problems.filter((problem) => problem.level === level));
 }
 
-const messageOf = ({ message, share }) => (share === undefined ? message : `${message} (${Math.round(10 * share)} of 10 such marks are right)`);
+const messageOf = ({ message, share }) => (share === undefined ? message : `${message} (${percent(share)} of such marks are right)`);
 
 // ---- the two texts
 /** A text in a field, with a layer of marks under it. */

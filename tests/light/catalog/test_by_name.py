@@ -142,7 +142,7 @@ def test_what_needs_one_model_is_refused(both):
             load("de-pt", **{name: value})
     with pytest.raises(ValueError, match="`glossary` needs one model, but this pair goes through English with two"):
         translator.glossary = {"ba": "be"}
-    assert not any(hasattr(translator, name) for name in ("score", "cover", "adequacy", "reverse", "from_pretrained"))
+    assert not any(hasattr(translator, name) for name in ("score", "cover", "reverse", "from_pretrained"))
 
 
 def test_scoring_by_two_models_is_refused(both, call, tmp_path):

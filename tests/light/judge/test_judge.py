@@ -181,6 +181,29 @@ def test_what_rules_find_is_a_reason_under_its_name(encoder):
     assert "dates" not in {reason.name for reason in judged(encoder, *pair).reasons}  # which needs a language
 
 
+def test_a_translation_in_another_language_has_a_reason(encoder):
+    pytest.importorskip("py3langid")
+    pair = "Der Zug fährt heute nicht nach Berlin.", "Le train ne va pas à Berlin aujourd'hui."
+    names = [[reason.name for reason in judged(encoder, *pair, tgt_lang=code).reasons] for code in ("en", "fr", None)]
+    assert names == [["another language"], [], []]
+    record = judgement_record(judged(encoder, *pair, tgt_lang="eng_Latn"))
+    assert [problem.reason for problem in problems_in(*pair, {"judgement": record})] == ["foreign"]
+
+
+def test_a_share_is_printed_where_the_band_of_the_least_sure_mark_has_one(encoder):
+    odds = NO_ODDS._replace(shares=((0.7, 0.8), (0.9, 0.95)))
+    shares = [odds.share(row) for row in ([0.95, 0.6], [0.7, 0.99], [0.9, 0.99], [])]
+    assert shares == [None, 0.8, 0.95, None]
+    sure = odds._replace(bias=9.0)
+    pair = "bal den fir", "gom kun dal"
+    record = judgement_record(judged(encoder, *pair, odds=sure, thresholds={"left out": 0.5}))
+    [problem] = problems_in(*pair, {"judgement": record})
+    assert (problem.share, problem.message_with_share) == (
+        0.95,
+        "Probably left out: bal den fir (95 % of such marks are right)",
+    )
+
+
 def test_blank_texts_and_wrong_arguments(encoder, numbers):
     judge = Judge(encoder, numbers)
     assert judge.score(["", "bal den", " "], ["bal", "", "\t"]) == [None, None, None]

@@ -130,7 +130,6 @@ def test_checks_of_every_kind_in_plain_words(browser):
             "The negation not is missing in the translation.",
             "Probably left out: costs $3",
         ]
-        assert texts_of(page, "#problem-list li")[-1] == "The pair of brackets () is missing in the translation."
         assert texts_of(page, "#source-marks .fault") == (
             ["$", "{name}", "https://a.de/b", "like", " ", "the", " ", "small", " ", "red", " ", "house", "?"]
         )
@@ -357,7 +356,7 @@ def test_the_picture_of_the_readme(browser, screenshots):
         assert page.locator("#target").input_value() == translation.text
         assert texts_of(page, ".marks :is(.probable, .hint)") == ["ihrer", " ", "Großmutter"]
         assert texts_of(page, "#problem-list") == [
-            "Probably left out: ihrer Großmutter (6 of 10 such marks are right)"
+            "Probably left out: ihrer Großmutter (50 % of such marks are right)"
         ]
         page.locator("#problem-list button").click()
         page.wait_for_timeout(300)

@@ -1,10 +1,7 @@
 """What `capsule-mt calibrate --reverse` measures, with a model whose coverage is given."""
 
-import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
-
-import pytest
 
 from capsule_mt.coverage.calibration import verifying
 from capsule_mt.coverage.calibration.omissions import WithOmissions
@@ -46,40 +43,6 @@ def test_the_marks_of_each_option_are_compared_with_the_aligner(monkeypatch, cap
     for option, (hits, marks), line in zip(MARKS, agreed, printed, strict=True):
         omissions = f"which have {hits} of the 3 omissions that it sees"
         assert line.startswith(f"marks={option!r}: the aligner agrees with {hits} of {marks}, {omissions}")
-
-
-def test_an_alarm_of_unrelated_translations_flags_few_related_ones(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    texts = [f"{number} words" + " more" * (number % 7) for number in range(400)]
-
-    def adequacy(sources, translations):  # every 50th of the texts' own translations seems half unrelated
-        return [
-            SimpleNamespace(hallucination=0.9 if source != line else 0.5 if int(source.split()[0]) % 50 == 0 else 0.1)
-            for source, line in zip(sources, translations, strict=True)
-        ]
-
-    translator = SimpleNamespace(adequacy=adequacy)
-    alarm = verifying.choose_unrelated_alarm(translator, texts, texts)
-    assert alarm["score"] == pytest.approx(0.7)  # halfway between 0.5 and 0.9
-    assert capsys.readouterr().err.count("400 of 400 translations: adequacy") == 2  # own ones, then exchanged ones
-    assert alarm["flagged"] <= 2 * verifying.FLAGGED_SHARE
-    assert alarm["caught"] == {"another sentence's": 1.0}
-    assert verifying.choose_unrelated_alarm(translator, texts[:50], texts[:50]) is None
-    # text with several references has most sources twice: two equal translations are not exchanged
-    assert verifying.choose_unrelated_alarm(translator, texts + texts[:300], texts + texts[:300]) == alarm
-    assert verifying.choose_unrelated_alarm(translator, texts[:50] * 4, texts[:50] * 4) is None
-
-
-def test_an_alarm_of_unrelated_translations_is_not_below_what_few_genuine_ones_exceed():
-    texts = [f"{number} words" for number in range(400)]
-
-    def adequacy(sources, translations):  # free translations look less related than exchanged ones
-        return [
-            SimpleNamespace(hallucination=0.9 if source == line else 0.5)
-            for source, line in zip(sources, translations, strict=True)
-        ]
-
-    assert verifying.choose_unrelated_alarm(SimpleNamespace(adequacy=adequacy), texts, texts)["score"] == 0.9
 
 
 def test_an_alarm_flags_few_whole_translations(monkeypatch):
