@@ -606,7 +606,7 @@ def edits_of(document: Document) -> tuple[Edit, ...]:
             span = form.user_span(piece.mark.start, piece.mark.end)
             edits.append(Edit("marks", *span, piece.mark.mark, piece.ending))
     edits += [edit._replace(model=stand_ins.get(edit.start)) if edit.is_item else edit for edit in form.edits]
-    edits += [Edit(case, *span, _read_in(form, span)) for span, case in form.lines]
+    edits += form.lines
     ends = [0, *(piece.span.end for piece in document.pieces)]
     starts = [*(piece.span.start for piece in document.pieces), len(document.text)]
     for start, end in zip(ends, starts, strict=True) if document.pieces and document.copies else ():
@@ -614,12 +614,6 @@ def edits_of(document: Document) -> tuple[Edit, ...]:
         if text.strip() and not any(start <= edit.start < end for edit in form.edits):
             edits.append(Edit("edge", start, end, "", text))
     return tuple(sorted(edits, key=lambda edit: (edit.start, edit.end)))
-
-
-def _read_in(form: Form, user_span: Span) -> str:
-    """Return the text of a form behind a span of the user's text."""
-    start, end = (form.offset_of(offset) for offset in user_span)
-    return form.text[start:end]
 
 
 def _text_before(document: Document, index: int, language: str | None) -> str:
