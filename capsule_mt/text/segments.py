@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -12,7 +13,7 @@ from capsule_mt.text.edges import edges_of, ending_of, label_in
 from capsule_mt.text.finishing import colon_of_label, quotes_of, separator_with_quotes
 from capsule_mt.text.reading import Ending, Reading, overlapping, overlaps, parts_in
 from capsule_mt.text.rewriting import Edit, Form, Rewriter
-from capsule_mt.text.rules import BREAK, COPIED_KINDS, ITEM, rows_of
+from capsule_mt.text.rules import BREAK, COPIED_KINDS, rows_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
 from capsule_mt.text.target_tokens import LANGUAGE_CODE, refuse_missing_target, refuse_unknown_target
 from capsule_mt.text.tokenizer_protocol import Encoded, Tokenizer, unknown_tokens
@@ -43,6 +44,7 @@ MAX_UNKNOWN_SHARE = 0.2  # of a text's tokens; with more, it is hardly in the so
 Result = TypeVar("Result")
 
 
+@dataclass(eq=False)
 class Piece:
     """One source for the model: a sentence of a text, or a part of one that is too long.
 
@@ -61,31 +63,19 @@ class Piece:
     is_label: whether it is the only word of the user's line, as in a menu.
     """
 
-    def __init__(
-        self,
-        span: Span,
-        ids: list[int],
-        words: Sequence[SourceWord] = (),
-        prefix: Sequence[int] = (),
-        was_cut: bool = False,
-        reading: Reading | None = None,
-        text: str = "",
-        offsets: Offsets = (),
-        terms: "Sequence[Term]" = (),
-        is_glued: bool = False,
-        mark: Ending | None = None,
-        case: str | None = None,
-        is_label: bool = False,
-    ) -> None:
-        self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
-        self.reading, self.text, self.offsets, self.terms = reading, text, offsets, terms
-        self.is_glued, self.mark, self.case, self.is_label = is_glued, mark, case, is_label
-
-    def with_prefix(self, prefix: Sequence[int]) -> "Piece":
-        """Return this piece with the tokens that its translation begins with."""
-        piece = object.__new__(type(self))
-        vars(piece).update(vars(self) | {"prefix": prefix})
-        return piece
+    span: Span
+    ids: list[int]
+    words: Sequence[SourceWord] = ()
+    prefix: Sequence[int] = ()
+    was_cut: bool = False
+    reading: Reading | None = None
+    text: str = ""
+    offsets: Offsets = ()
+    terms: "Sequence[Term]" = ()
+    is_glued: bool = False
+    mark: Ending | None = None
+    case: str | None = None
+    is_label: bool = False
 
     @property
     def keeps(self) -> bool:
@@ -379,13 +369,8 @@ class Segmenter(NamedTuple):
             case = piece.case or (LOWERCASE if reading.text[:1].islower() else None)
             is_glued = not pieces and piece.is_glued and reading.span.start == piece.span.start
             terms = [term for term in piece.terms if overlaps(term.span, [reading.span])]
-            attributes = {
-                "case": case,
-                "is_glued": is_glued,
-                "terms": terms,
-                "mark": piece.mark if has_ending else None,
-            }
-            pieces.append(self._piece(reading, self._encode(reading), **attributes))
+            encoded, mark = self._encode(reading), piece.mark if has_ending else None
+            pieces.append(self._piece(reading, encoded, case=case, is_glued=is_glued, terms=terms, mark=mark))
         return pieces
 
     def language_token(self, text: str) -> tuple[Span, str]:
@@ -419,9 +404,13 @@ class Segmenter(NamedTuple):
     def _sentences(self, form: Form) -> list[Span]:
         text = form.text
         if self.split_sentences:
-            if "numbers" in self.keep and ITEM in text:  # an ordinal number's full stop ends no sentence
-                text = "".join(map(_for_splitter, text, _short_numbers(form)))
-            return split_sentences(text, self.src_lang)
+            letters = list(text) if "numbers" in self.keep else []
+            for offset, edit in form.copies_in(0, len(letters)):
+                if (
+                    edit.row == "number" and len(edit.back or "") <= 2
+                ):  # an ordinal number's full stop ends no sentence
+                    letters[offset] = "1"
+            return split_sentences("".join(letters) or text, self.src_lang)
         cuts_blocks = form.kinds and not self.joins_blocks
         blocks = re.finditer(f"[^{BREAK}]+" if cuts_blocks else r"(?s).+", text)
         indented = ((block, len(block[0]) - len(block[0].lstrip())) for block in blocks if block[0].strip())
@@ -487,18 +476,6 @@ def _filled(text: str, spans: Iterable[Span], character: str) -> str:
 def _shared(piece: Piece) -> dict[str, Any]:
     """Return what another reading of a piece shares with it."""
     return {"prefix": piece.prefix, "terms": piece.terms, "case": piece.case}
-
-
-def _short_numbers(form: Form) -> list[bool]:
-    """Tell for each character of a form's text whether it is a number of one or two digits that is kept."""
-    is_short = [False] * len(form.text)
-    for offset, edit in form.copies_in(0, len(form.text)):
-        is_short[min(offset, len(is_short) - 1)] |= edit.row == "number" and len(edit.back or "") <= 2
-    return is_short
-
-
-def _for_splitter(character: str, is_short_number: bool) -> str:
-    return "1" if is_short_number else character
 
 
 def _copied_tokens(reading: Reading, encoded: Encoded) -> set[int]:
