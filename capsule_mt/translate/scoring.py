@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from capsule_mt.options.table import Readings
-from capsule_mt.text.segments import batches_of
 from capsule_mt.translate.assembling import scored_translation
 from capsule_mt.translate.given import Pair, by_text, model_texts, pairs_of
 from capsule_mt.translate.options import TranslationOptions
@@ -13,6 +12,7 @@ from capsule_mt.translate.planning import plan_of
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.reverse import ModelWithReverse, directed
 from capsule_mt.translate.searching import cover_hypotheses
+from capsule_mt.translate.texts import batches_of
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.results import Adequacy
