@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection
+from functools import partial
 
 from capsule_mt.text.rewriting import keep_edits
 from capsule_mt.text.rules import BARE_PLACEHOLDERS, NON_WORDS, NUMBER_PLACEHOLDER, of_table
@@ -30,7 +31,7 @@ def parts_of(text: str, kinds: Collection[str]) -> list[str]:
     return list(_parts_of(text, tuple(kinds)))
 
 
-@of_table  # several steps cut the same text
+@partial(of_table, maxsize=8)  # several steps cut the same text
 def _parts_of(text: str, kinds: tuple[str, ...]) -> list[str]:
     parts: list[str] = []
     end = 0

@@ -51,6 +51,15 @@ class Part(NamedTuple):
         return "" if self.edit is None or self.edit.back is None else self.edit.back
 
     @property
+    def kind(self) -> str:
+        return "" if self.edit is None else self.edit.kind
+
+    @property
+    def is_sign(self) -> bool:
+        """Whether it is a sign or an emoji, which may belong to the word before it."""
+        return self.is_tag and self.kind in ("emoji", "signs")
+
+    @property
     def is_emphasis(self) -> bool:
         return self.edit is not None and self.edit.row == "emphasis"
 
@@ -278,7 +287,7 @@ class Reading:
 
         A model often reads "%d packets" as packets of a name ("pacotes %d"), but "100 packets" as a quantity.
         """
-        lacked = [index for index in self.items if self._edit(index).kind == "unknown"]
+        lacked = [index for index in self.items if self.parts[index].kind == "unknown"]
         counts = [index for index in self.items if is_number_placeholder(self._edit(index))]
         return self._with_unused([*lacked, *counts], {}) if lacked or counts else {}
 

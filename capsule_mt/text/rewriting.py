@@ -248,9 +248,8 @@ class Rewriter(NamedTuple):
         start, end = span
         content = text[start:end]
         length = min(len(content) - len(content.lstrip(content[0])), len(content) - len(content.rstrip(content[0])))
-        if length == len(
-            content
-        ):  # a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
+        # a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
+        if length == len(content):
             yield Edit("lacked sign", start, end, "", content)
             return
         yield Edit("emphasis", start, start + length, "", content[:length])

@@ -387,14 +387,13 @@ ENCLOSING = {"(": ")", "[": "]", '"': '"', "'": "'"}  # quotes are straight in t
 SIGN_PAIRS = ("<>", "\xab\xbb", "\u2039\u203a")  # a sign of a sentence with both is no sign at its edge
 AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
 
-
 _caches: list[Any] = []
 Answer = TypeVar("Answer")
 
 
-def of_table(function: Callable[..., Answer]) -> Callable[..., Answer]:
+def of_table(function: Callable[..., Answer], maxsize: int = 128) -> Callable[..., Answer]:
     """Remember what a function makes of the table, until `use_rows` changes it."""
-    _caches.append(lru_cache(maxsize=128)(function))
+    _caches.append(lru_cache(maxsize)(function))
     return cast(Callable[..., Answer], _caches[-1])
 
 
