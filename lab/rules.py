@@ -26,14 +26,12 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.files.reading import read_lines
 from capsule_mt.models.loading import load_model
 from capsule_mt.options.table import SearchOptions
-from capsule_mt.text import casing, edges, keeping, rewriting, rules
+from capsule_mt.text import casing, edges, rewriting, rules
 from capsule_mt.translate.options import TranslationOptions
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 
 MODULES = {"casing": casing, "edges": edges, "rewriting": rewriting}  # of constants
-TABLES = [(rewriting, "FIRST_ROWS"), (rewriting, "LATE_ROWS"), (edges, "BEFORE_ROWS"), (edges, "AFTER_ROWS")]
-NEVER = "(?!)"
 MAX_LOSS = -0.005  # BLEU that a row may cost by rounding
 
 
@@ -80,34 +78,25 @@ def judge_of(name: str, translator: Translator, sources: Sequence[str], referenc
 
 
 @contextmanager
-def replaced(*values: tuple[Any, str, object]) -> Iterator[None]:
-    """Set attributes of modules, and put their values back."""
-    usual = [(module, name, getattr(module, name)) for module, name, _ in values]
+def without(row: rules.Row) -> Iterator[None]:
+    """Switch a row off."""
+    usual = rules.ROWS
     try:
-        for module, name, value in values:
-            setattr(module, name, value)
-        forget_the_table()
+        rules.use_rows([entry for entry in usual if entry.id != row.id])
         yield
     finally:
-        for module, name, value in usual:
-            setattr(module, name, value)
-        forget_the_table()
+        rules.use_rows(usual)
 
 
-def forget_the_table() -> None:
-    keeping._parts_of.cache_clear()
-    rewriting._needs.cache_clear()
-
-
-def without(row: rules.Row) -> Any:
-    """Switch a row off."""
-    tables = [
-        (module, name, tuple(entry for entry in getattr(module, name) if entry.id != row.id))
-        for module, name in TABLES
-    ]
-    never = row._replace(match=NEVER)
-    tables += [(edges, "MARKS", never)] if row.stage == "ending" else []
-    return replaced(*tables, *([(rewriting, "CHARACTERS", never)] if row is rewriting.CHARACTERS else []))
+@contextmanager
+def replaced(module: Any, name: str, value: float) -> Iterator[None]:
+    """Set a constant, and put its value back."""
+    usual = getattr(module, name)
+    try:
+        setattr(module, name, value)
+        yield
+    finally:
+        setattr(module, name, usual)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -181,7 +170,7 @@ def measured_constants(judges: Sequence[Judge], assignments: Sequence[str]) -> I
             raise ValueError(
                 f"--constant must be a number of {', '.join(MODULES)}, as edges.MIN_WORDS=4, got {assignment!r}"
             )
-        with replaced((MODULES[match[1]], match[2], float(match[3]))):
+        with replaced(MODULES[match[1]], match[2], float(match[3])):
             results = [earned(judge, lambda source: True) for judge in judges]
         yield {"row": assignment, "lines": 0, "verdict": verdict(1, results), "judges": results}
 

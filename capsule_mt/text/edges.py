@@ -12,7 +12,6 @@ from capsule_mt.text.reading import Ending
 from capsule_mt.text.rules import CASED_WORD, ENCLOSING, SIGN_PAIRS, rows_of
 from capsule_mt.text.sentences import Span, stripped
 
-BEFORE_ROWS, AFTER_ROWS, (MARKS,) = rows_of("before"), rows_of("after"), rows_of("ending")
 APOSTROPHE = r"(?<=[^\W\d_])'(?=[^\W\d_])"
 _CLOSING_MARKS, _FINAL_MARKS = "\"'\u201d\u2019\xbb)]", ".\u2026!?"
 LAST_WITH_FULL_STOP = "\u052f"  # Latin, Greek and Cyrillic letters end here
@@ -39,13 +38,13 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
     if not any(map(str.isalpha, NO_WORDS.sub("", text[start:end]))):
         return Span(start, start)
     if not text[start : start + 2].isalpha():
-        for row in BEFORE_ROWS:
+        for row in rows_of("before"):
             match = (
                 None if row.when == "no ordinals" and has_ordinals else re.compile(row.match).match(text, start, end)
             )
             if match is not None and not (row.when == "unpaired" and _has_pair(match[0], text[start:end])):
                 start = match.end()
-    for row in AFTER_ROWS if end - start > 1 and not text[end - 1].isalnum() else ():
+    for row in rows_of("after") if end - start > 1 and not text[end - 1].isalnum() else ():
         match = re.search(row.match, text[start:end])
         if match is not None and not _has_pair(match[0], text[start:end]):
             end -= len(match[0])
@@ -85,7 +84,7 @@ def ending_of(text: str, sentence: Span) -> Ending | None:
     body = text[slice(*sentence)].rstrip(_CLOSING_MARKS)
     if body[-1:] not in _FINAL_MARKS or not (body[-2:-1] in _FINAL_MARKS or body[-1:] == "\u2026"):
         return None  # most sentences end with a single mark
-    match = re.search(MARKS.match, text[slice(*sentence)])
+    match = next((match for row in rows_of("ending") if (match := re.search(row.match, text[slice(*sentence)]))), None)
     if match is None:
         return None
     start = sentence.start + match.start()

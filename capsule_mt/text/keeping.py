@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Collection
-from functools import lru_cache
+from functools import partial
 
 from capsule_mt.text.rewriting import keep_edits
-from capsule_mt.text.rules import BARE_PLACEHOLDERS, NON_WORDS, NUMBER_PLACEHOLDER
+from capsule_mt.text.rules import BARE_PLACEHOLDERS, NON_WORDS, NUMBER_PLACEHOLDER, of_table
 from capsule_mt.text.sentences import Span
 
 
@@ -31,7 +31,7 @@ def parts_of(text: str, kinds: Collection[str]) -> list[str]:
     return list(_parts_of(text, tuple(kinds)))
 
 
-@lru_cache(maxsize=8)  # several steps cut the same text
+@partial(of_table, maxsize=8)  # several steps cut the same text
 def _parts_of(text: str, kinds: tuple[str, ...]) -> list[str]:
     parts: list[str] = []
     end = 0

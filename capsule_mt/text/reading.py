@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from capsule_mt.text.keeping import Item, items_with_spans
 from capsule_mt.text.rewriting import Edit, Form
@@ -51,6 +51,15 @@ class Part(NamedTuple):
         return "" if self.edit is None or self.edit.back is None else self.edit.back
 
     @property
+    def kind(self) -> str:
+        return "" if self.edit is None else self.edit.kind
+
+    @property
+    def is_sign(self) -> bool:
+        """Whether it is a sign or an emoji, which may belong to the word before it."""
+        return self.is_tag and self.kind in ("emoji", "signs")
+
+    @property
     def is_emphasis(self) -> bool:
         return self.edit is not None and self.edit.row == "emphasis"
 
@@ -88,16 +97,14 @@ def parts_in(form: Form, start: int, end: int, ending: Ending | None = None) -> 
 
     A tag at an edge is included if its partner is inside, too.
     """
-    copies = list(form.copies_in(start, end))
     stop = end if ending is None else ending.start
     parts: list[Part] = []
     position = start
-    for offset, edit in copies:
+    for offset, edit in form.copies_in(start, end):
         parts += _text(form, position, min(offset, stop))
         position = offset + len(edit.in_form)
         parts.append(Part((edit.back or "") if edit.is_item else edit.in_form, offset, position, edit))
-    parts += _text(form, position, stop)
-    parts = _trimmed(parts)
+    parts = _trimmed([*parts, *_text(form, position, stop)])
     if ending is not None:
         added = [Part(ending.mark, ending.start, ending.end), *_text(form, ending.end, end)]
         index = next((i for i, part in enumerate(parts) if part.start >= ending.end and part.is_tag), len(parts))
@@ -115,15 +122,14 @@ def _cut(part: Part, first: int, last: int) -> list[Part]:
 
 
 def _trimmed(parts: list[Part]) -> list[Part]:
-    """Return parts without the tags at the edges whose partners are outside."""
-    if len(parts) == 1:  # most sentences
+    """Return parts without the tags at the edges whose partners are there, too, or outside."""
+    content = [index for index, part in enumerate(parts) if not part.is_tag]
+    if len(content) in (0, len(parts)):  # most sentences
         return parts
-    while any(not part.is_tag for part in parts):
-        first, end = _without_edge_tags(parts)
-        if end - first == len(parts):
-            break
-        parts = parts[first:end]
-    return parts
+    first, last = content[0], content[-1]
+    partners = partners_of(parts)
+    kept = [tag for tag in (*range(first), *range(last + 1, len(parts))) if first < partners.get(tag, -1) < last]
+    return parts[min([first, *kept]) : max([last, *kept]) + 1]
 
 
 def partners_of(parts: Sequence[Part]) -> dict[int, int]:
@@ -131,77 +137,27 @@ def partners_of(parts: Sequence[Part]) -> dict[int, int]:
 
     Empty if elements overlap: then it is unclear which tag a translation must open or close first.
     """
-    partners, overlap = _partners_before_overlap(parts)
-    return partners if overlap == len(parts) else {}
-
-
-def _without_edge_tags(parts: Sequence[Part]) -> tuple[int, int]:
-    """Return the first part and the end without tags at the edges whose partners are surely outside.
-
-    A tag that is dropped may have been the partner of another one at an edge: call it again with what remains.
-    """
-    partners, overlap = _partners_before_overlap(parts)
-    content = [index for index, part in enumerate(parts) if not part.is_tag]
-    end = len(parts)
-    while content[-1] < end - 1 and (overlap < end or partners.get(end - 1, end) >= content[-1]):
-        end -= 1
-    if end < len(parts):
-        return 0, end
-    first = 0
-    while first < content[0] and (first not in partners or (overlap == end and _is_closed(parts, partners, first))):
-        first = partners.get(first, first) + 1
-    if first or not content[0] or (overlap == end and content[0] < partners[0] < end - 1):
-        return first, end
-    if overlap == end and all(index in partners for index, part in enumerate(parts) if part.is_tag):
-        while first < content[0] and partners[first] == end - 1 > content[-1]:  # an element around everything
-            first, end = first + 1, end - 1
-        return max(first, 1), end
-    return 1, end
-
-
-def _is_closed(parts: Sequence[Part], partners: Mapping[int, int], start: int) -> bool:
-    """Whether the element of a start tag has nothing but further such elements in it, and no marks of emphasis."""
-    end = partners[start]
-    return not parts[start].is_emphasis and all(
-        parts[tag].is_tag and start < partners.get(tag, -1) < end and not parts[tag].is_emphasis
-        for tag in range(start + 1, end)
-    )
-
-
-def _partners_before_overlap(parts: Sequence[Part]) -> tuple[dict[int, int], int]:
-    """Return the partners of tags up to the first end tag at which elements overlap, and its index, or the end."""
-    open_tags: list[tuple[int, str]] = []  # with closed marks of emphasis, up to the end of the element around them
-    open_by_name: dict[str, list[int]] = {}
+    open_tags: list[tuple[int, str]] = []
+    num_open: Counter[str] = Counter()
     unclosed: set[str] = set()  # names of tags that the element around them closed
     partners: dict[int, int] = {}
     for index, part in enumerate(parts):
-        if not part.is_tag:
-            continue
-        if part.is_emphasis:
-            if openings := open_by_name.setdefault(part.written, []):
-                partners[openings.pop()] = index
-            else:
-                openings.append(index)
-                open_tags.append((index, part.written))
-            continue
         tag = re.match(TAG_NAME, part.written)
-        if tag is None or part.written.endswith("/>"):
+        if not part.is_tag or not (part.is_emphasis or tag) or part.written.endswith("/>"):
             continue
-        name = tag[2].lower()
-        openings = open_by_name.setdefault(name, [])
-        if not tag[1]:
-            openings.append(index)
+        name = part.written if tag is None else tag[2].lower()
+        if not (num_open[name] if tag is None else tag[1]):
             open_tags.append((index, name))
-        elif openings:
-            opening = openings.pop()
-            partners[opening] = index
-            while (inner := open_tags.pop())[0] != opening:
-                if inner[0] in open_by_name[inner[1]][-1:]:
-                    open_by_name[inner[1]].pop()
-                    unclosed.add(inner[1])
+            num_open[name] += 1
+        elif num_open[name]:
+            while (opening := open_tags.pop())[1] != name:
+                num_open[opening[1]] -= 1
+                unclosed.add(opening[1])
+            num_open[name] -= 1
+            partners |= {opening[0]: index, index: opening[0]}
         elif name in unclosed:
-            return partners | {end: start for start, end in partners.items()}, index
-    return partners | {end: start for start, end in partners.items()}, len(parts)
+            return {}
+    return partners
 
 
 class Reading:
@@ -234,28 +190,27 @@ class Reading:
     @property
     def span(self) -> Span:
         """Its span of the user's text."""
-        return Span(self._start_of(self.parts[0]), self._end_of(self.parts[-1]))
+        return Span(self._behind(self.parts[0]).start, self._behind(self.parts[-1]).end)
 
-    def _start_of(self, part: Part, offset: int = 0) -> int:
-        """Return the offset in the user's text of a character of a part."""
+    def _behind(self, part: Part, first: int = 0, last: int | None = None) -> Span:
+        """Return the span of the user's text behind characters of a part; an item is never cut."""
         if part.edit is not None:
-            return part.edit.start
-        is_changed = len(part.text) != part.end - part.start
-        return self.form.user_span(part.start + (0 if is_changed else offset), part.end).start
+            return Span(part.edit.start, part.edit.end)
+        if part.start == part.end:  # what we add: between what is before and after it
+            end = self.form.user_span(part.start - 1, part.start).end if part.start else 0
+            return Span(self.form.user_span(part.start, part.start).start, end)
+        if len(part.text) != part.end - part.start or last is None:
+            first, last = 0, part.end - part.start
+        return self.form.user_span(part.start + first, part.start + last)
 
-    def _end_of(self, part: Part, characters_after: int = 0) -> int:
-        if part.edit is not None:
-            return part.edit.end
-        if part.start == part.end:
-            return self.form.user_span(part.start - 1, part.start).end if part.start else 0
-        is_changed = len(part.text) != part.end - part.start
-        return self.form.user_span(part.start, part.end - (0 if is_changed else characters_after)).end
+    def _index_at(self, offset: int) -> int:
+        return bisect_right(self.starts, offset) - 1
 
     def user_span(self, span: Span) -> Span:
-        """Return the span of the user's text behind a span of `text`; an item is never cut."""
-        first, last = bisect_right(self.starts, span.start) - 1, bisect_right(self.starts, span.end - 1) - 1
-        start = self._start_of(self.parts[first], span.start - self.starts[first])
-        return Span(start, max(start, self._end_of(self.parts[last], self.starts[last + 1] - span.end)))
+        """Return the span of the user's text behind a span of `text`."""
+        first, last = self._index_at(span.start), self._index_at(span.end - 1)
+        start = self._behind(self.parts[first], span.start - self.starts[first], len(self.parts[first].text)).start
+        return Span(start, max(start, self._behind(self.parts[last], 0, span.end - self.starts[last]).end))
 
     @property
     def user_text(self) -> str:
@@ -274,22 +229,18 @@ class Reading:
     @property
     def has_lowercased_first(self) -> bool:
         """Whether the form lowercased the first letter of the user's text."""
-        first = next((part for part in self.parts if not part.is_tag), None) if self.form.edits else None
-        if first is None or first.edit is not None:
+        if not any(edit.row == "lacked capital" for edit in self.form.edits):
             return False
-        offset = next((i for i in range(first.start, first.end) if self.form.text[i].isalpha()), None)
-        if offset is None or not self.form.text[offset].islower():
-            return False
-        index = bisect_right(self.form.offsets, offset) - 1
-        return index >= 0 and self.form.offsets[index] == offset and self.form.edits[index].row == "lacked capital"
+        written, read = (next(filter(str.isalpha, text), "") for text in (self.user_text, self.text))
+        return written.isupper() and read.islower()
 
     def is_copied(self, span: Span) -> bool:
         """Whether a span of `text` begins in an item, which the translation copies."""
-        return self.parts[bisect_right(self.starts, span.start) - 1].is_item
+        return self.parts[self._index_at(span.start)].is_item
 
     def is_added(self, span: Span) -> bool:
         """Whether a span of `text` stands for nothing in the user's text."""
-        part = self.parts[bisect_right(self.starts, span.start) - 1]
+        part = self.parts[self._index_at(span.start)]
         return part.edit is None and part.start == part.end
 
     def with_unknown_words(self, spans: Sequence[Span]) -> "Reading":
@@ -336,26 +287,24 @@ class Reading:
 
         A model often reads "%d packets" as packets of a name ("pacotes %d"), but "100 packets" as a quantity.
         """
-        edits = {index: self._edit(index) for index in self.items}
-        lacked = {index: edit for index, edit in edits.items() if edit.kind == "unknown"}
-        counts = {index: edit for index, edit in edits.items() if is_number_placeholder(edit)}
-        return self._with_unused(counts, self._with_unused(lacked, {})) if lacked or counts else {}
+        lacked = [index for index in self.items if self.parts[index].kind == "unknown"]
+        counts = [index for index in self.items if is_number_placeholder(self._edit(index))]
+        return self._with_unused([*lacked, *counts], {}) if lacked or counts else {}
 
     def _edit(self, index: int) -> Edit:
-        edit = self.parts[index].edit
-        assert edit is not None
-        return edit
+        return cast(Edit, self.parts[index].edit)
 
-    def _with_unused(self, items: Mapping[int, Edit], used: Mapping[int, str]) -> dict[int, str]:
+    def _with_unused(self, items: Sequence[int], used: Mapping[int, str]) -> dict[int, str]:
         """Return the used stand-ins and an unused one for each item, while they last."""
         stand_ins = dict(used)
         unavailable = {*frozenset().union(*self.tried), *stand_ins.values()}
         words = "".join(part.text for part in self.parts if part.edit is None or part.edit.row not in AMOUNTS)
         is_in_words = lru_cache(lambda text: count_of(text, words) > 0)
-        for index, edit in items.items():
+        for index in items:
             # a stand-in that the sentence itself has could not be told apart in the translation
-            available = (text for text in stand_ins_of(edit) if text not in unavailable and not is_in_words(text))
-            if stand_in := next(available, None):
+            choices = stand_ins_of(self._edit(index))
+            stand_in = next((text for text in choices if text not in unavailable and not is_in_words(text)), None)
+            if stand_in is not None:
                 stand_ins[index] = stand_in
                 unavailable.add(stand_in)
         return stand_ins
@@ -366,18 +315,14 @@ class Reading:
         If a placeholder for a number has lost its first stand-in, the model reads the placeholder itself.
         """
         tried = (*self.tried, frozenset(self.stand_ins[index] for index in lost if index in self.stand_ins))
-        lost_indices = frozenset(lost)
-        unchanged = {index: text for index, text in self.stand_ins.items() if index not in lost_indices}
-        items = {index: self._edit(index) for index in lost}
-        if not self.tried:
-            items = {
-                index: edit
-                for index, edit in items.items()
-                if not (is_number_placeholder(edit) and index in self.stand_ins)
-            }
-        retry = Reading(self.form, self.parts, self.prefix, unchanged, tried)
-        stand_ins = retry._with_unused(items, unchanged)
-        if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in items):
+        unchanged = {index: self.stand_ins[index] for index in self.stand_ins.keys() - {*lost}}
+        renewed = [
+            index
+            for index in lost
+            if self.tried or index not in self.stand_ins or not is_number_placeholder(self._edit(index))
+        ]
+        stand_ins = Reading(self.form, self.parts, self.prefix, unchanged, tried)._with_unused(renewed, unchanged)
+        if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in renewed):
             return None
         return Reading(self.form, self.parts, self.prefix, stand_ins, tried)
 

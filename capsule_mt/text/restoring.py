@@ -97,7 +97,7 @@ class Layout:
         offsets: dict[int, int] = {}
         unused_words = list(self.words)
         for tag in self.source.tags:
-            if not self._is_mark_of_word(tag):
+            if not (self.source.parts[tag].is_sign and self._touches_word(tag)):
                 continue
             end = self.source.starts[tag]
             word = re.findall(r"\w+", self.source.text[max(end - MAX_WORD, 0) : end])[-1]
@@ -187,20 +187,8 @@ class Layout:
 
     def _is_sign(self, tag: int) -> bool:
         """Whether a tag belongs to the preceding word, as a footnote's sign does."""
-        return self._is_mark_of_word(tag) or (
-            self._touches_word(tag) and self.source.parts[tag].written.endswith("/>")
-        )
-
-    def _is_mark_of_word(self, tag: int) -> bool:
-        """Whether a tag is a sign or an emoji at the end of a word, as in "Windows\xae"."""
-        return self._touches_word(tag) and self._is_sign_or_emoji(tag)
-
-    def _is_sign_or_emoji(self, tag: int) -> bool:
-        return self._kind(tag) in ("emoji", "signs")
-
-    def _kind(self, tag: int) -> str:
-        edit = self.source.parts[tag].edit
-        return "" if edit is None else edit.kind
+        part = self.source.parts[tag]
+        return self._touches_word(tag) and (part.is_sign or part.written.endswith("/>"))
 
     def _touches_word(self, tag: int) -> bool:
         """Whether a tag is at the end of a word."""
@@ -220,13 +208,14 @@ class Layout:
         """Return the text of a tag, with a space if the source has it alone between two spaces."""
         item, parts = self.source.parts[tag].written, self.source.parts[max(0, tag - 1) : tag + 2]
         texts = [part.written or part.text for part in parts]
-        if self._is_sign_or_emoji(tag):
+        if self.source.parts[tag].is_sign:
             if texts[0][-1:].isalnum() and offset and self.text[offset - 1].isalnum():  # as in "Windows\xae"
                 return item
             starts = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
             is_before_word = offset in starts or re.compile(r" [\W_][^\W_]").match(self.text, offset - 1) is not None
             following = next((part.text for part in self.source.parts[tag + 1 : tag + 2]), "")
-            space = "" if self._kind(tag) == "signs" and following[:1].isalnum() else " "  # as in "\xa1Hello"
+            is_emoji = self.source.parts[tag].kind == "emoji"
+            space = " " if is_emoji or not following[:1].isalnum() else ""  # as in "\xa1Hello"
             return f"{item}{space}" if is_before_word else f" {item}"
         if tag in self.partners or len(texts) < 3 or not (texts[0][-1:].isspace() and texts[2][:1].isspace()):
             return item

@@ -2,17 +2,17 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from capsule_mt.messages import shown, warn, with_unit
+from capsule_mt.messages import warn, with_unit
 from capsule_mt.text.casing import LOWERCASE
 from capsule_mt.text.edges import edges_of, ending_of, label_in
 from capsule_mt.text.finishing import colon_of_label, quotes_of, separator_with_quotes
 from capsule_mt.text.reading import Ending, Reading, overlapping, overlaps, parts_in
 from capsule_mt.text.rewriting import Edit, Form, Rewriter
-from capsule_mt.text.rules import BREAK, COPIED_KINDS, ITEM, rows_of
+from capsule_mt.text.rules import BREAK, COPIED_KINDS, rows_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
 from capsule_mt.text.target_tokens import LANGUAGE_CODE, refuse_missing_target, refuse_unknown_target
 from capsule_mt.text.tokenizer_protocol import Encoded, Tokenizer, unknown_tokens
@@ -43,6 +43,7 @@ MAX_UNKNOWN_SHARE = 0.2  # of a text's tokens; with more, it is hardly in the so
 Result = TypeVar("Result")
 
 
+@dataclass(eq=False)
 class Piece:
     """One source for the model: a sentence of a text, or a part of one that is too long.
 
@@ -61,31 +62,19 @@ class Piece:
     is_label: whether it is the only word of the user's line, as in a menu.
     """
 
-    def __init__(
-        self,
-        span: Span,
-        ids: list[int],
-        words: Sequence[SourceWord] = (),
-        prefix: Sequence[int] = (),
-        was_cut: bool = False,
-        reading: Reading | None = None,
-        text: str = "",
-        offsets: Offsets = (),
-        terms: "Sequence[Term]" = (),
-        is_glued: bool = False,
-        mark: Ending | None = None,
-        case: str | None = None,
-        is_label: bool = False,
-    ) -> None:
-        self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
-        self.reading, self.text, self.offsets, self.terms = reading, text, offsets, terms
-        self.is_glued, self.mark, self.case, self.is_label = is_glued, mark, case, is_label
-
-    def with_prefix(self, prefix: Sequence[int]) -> "Piece":
-        """Return this piece with the tokens that its translation begins with."""
-        piece = object.__new__(type(self))
-        vars(piece).update(vars(self) | {"prefix": prefix})
-        return piece
+    span: Span
+    ids: list[int]
+    words: Sequence[SourceWord] = ()
+    prefix: Sequence[int] = ()
+    was_cut: bool = False
+    reading: Reading | None = None
+    text: str = ""
+    offsets: Offsets = ()
+    terms: "Sequence[Term]" = ()
+    is_glued: bool = False
+    mark: Ending | None = None
+    case: str | None = None
+    is_label: bool = False
 
     @property
     def keeps(self) -> bool:
@@ -379,13 +368,8 @@ class Segmenter(NamedTuple):
             case = piece.case or (LOWERCASE if reading.text[:1].islower() else None)
             is_glued = not pieces and piece.is_glued and reading.span.start == piece.span.start
             terms = [term for term in piece.terms if overlaps(term.span, [reading.span])]
-            attributes = {
-                "case": case,
-                "is_glued": is_glued,
-                "terms": terms,
-                "mark": piece.mark if has_ending else None,
-            }
-            pieces.append(self._piece(reading, self._encode(reading), **attributes))
+            encoded, mark = self._encode(reading), piece.mark if has_ending else None
+            pieces.append(self._piece(reading, encoded, case=case, is_glued=is_glued, terms=terms, mark=mark))
         return pieces
 
     def language_token(self, text: str) -> tuple[Span, str]:
@@ -419,9 +403,13 @@ class Segmenter(NamedTuple):
     def _sentences(self, form: Form) -> list[Span]:
         text = form.text
         if self.split_sentences:
-            if "numbers" in self.keep and ITEM in text:  # an ordinal number's full stop ends no sentence
-                text = "".join(map(_for_splitter, text, _short_numbers(form)))
-            return split_sentences(text, self.src_lang)
+            letters = list(text) if "numbers" in self.keep else []
+            for offset, edit in form.copies_in(0, len(letters)):
+                if (
+                    edit.row == "number" and len(edit.back or "") <= 2
+                ):  # an ordinal number's full stop ends no sentence
+                    letters[offset] = "1"
+            return split_sentences("".join(letters) or text, self.src_lang)
         cuts_blocks = form.kinds and not self.joins_blocks
         blocks = re.finditer(f"[^{BREAK}]+" if cuts_blocks else r"(?s).+", text)
         indented = ((block, len(block[0]) - len(block[0].lstrip())) for block in blocks if block[0].strip())
@@ -489,18 +477,6 @@ def _shared(piece: Piece) -> dict[str, Any]:
     return {"prefix": piece.prefix, "terms": piece.terms, "case": piece.case}
 
 
-def _short_numbers(form: Form) -> list[bool]:
-    """Tell for each character of a form's text whether it is a number of one or two digits that is kept."""
-    is_short = [False] * len(form.text)
-    for offset, edit in form.copies_in(0, len(form.text)):
-        is_short[min(offset, len(is_short) - 1)] |= edit.row == "number" and len(edit.back or "") <= 2
-    return is_short
-
-
-def _for_splitter(character: str, is_short_number: bool) -> str:
-    return "1" if is_short_number else character
-
-
 def _copied_tokens(reading: Reading, encoded: Encoded) -> set[int]:
     """Return the indices of tokens in kept items, such as placeholders."""
     offsets = enumerate(encoded.offsets) if reading.items else ()
@@ -549,19 +525,6 @@ def _cut_at(cuts: Collection[int], spans: Sequence[Span]) -> list[Span]:
     return parts
 
 
-def batches_of(lengths: Sequence[int], batch_size: int, batch_tokens: int | None = None) -> Iterator[list[int]]:
-    """Yield batches of similar lengths, longest first, as indices into `lengths`.
-
-    A batch has `batch_size` pieces, or at most `batch_tokens` padded tokens.
-    """
-    longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    start = 0
-    while start < len(longest_first):
-        size = batch_size if batch_tokens is None else max(1, batch_tokens // lengths[longest_first[start]])
-        yield longest_first[start : start + size]
-        start += size
-
-
 def join_translations(
     document: Document, translations: Sequence[str], language: str | None = None
 ) -> tuple[str, list[int]]:
@@ -606,7 +569,7 @@ def edits_of(document: Document) -> tuple[Edit, ...]:
             span = form.user_span(piece.mark.start, piece.mark.end)
             edits.append(Edit("marks", *span, piece.mark.mark, piece.ending))
     edits += [edit._replace(model=stand_ins.get(edit.start)) if edit.is_item else edit for edit in form.edits]
-    edits += [Edit(case, *span, _read_in(form, span)) for span, case in form.lines]
+    edits += form.lines
     ends = [0, *(piece.span.end for piece in document.pieces)]
     starts = [*(piece.span.start for piece in document.pieces), len(document.text)]
     for start, end in zip(ends, starts, strict=True) if document.pieces and document.copies else ():
@@ -614,12 +577,6 @@ def edits_of(document: Document) -> tuple[Edit, ...]:
         if text.strip() and not any(start <= edit.start < end for edit in form.edits):
             edits.append(Edit("edge", start, end, "", text))
     return tuple(sorted(edits, key=lambda edit: (edit.start, edit.end)))
-
-
-def _read_in(form: Form, user_span: Span) -> str:
-    """Return the text of a form behind a span of the user's text."""
-    start, end = (form.offset_of(offset) for offset in user_span)
-    return form.text[start:end]
 
 
 def _text_before(document: Document, index: int, language: str | None) -> str:
@@ -634,42 +591,3 @@ def _text_before(document: Document, index: int, language: str | None) -> str:
         text = colon_of_label(text, language)
     quotes = quotes_of(language)
     return text if quotes is None else separator_with_quotes(text, quotes, index == 0, index == len(pieces))
-
-
-def check_texts(texts: Iterable[object], name: str) -> None:
-    """Refuse an argument with an element that is not a string, and name the element."""
-    for index, text in enumerate(texts):
-        check_text(text, f"{name}[{index}]")
-
-
-def check_text(text: object, name: str) -> None:
-    """Refuse what is not a string."""
-    if not isinstance(text, str):
-        raise TypeError(f"`{name}` must be a string, got {shown(text)} ({type(text).__name__})")
-
-
-class TranslationIterator(Generic[Result]):
-    """Reads texts in windows, translates each window at once, and yields its results in order."""
-
-    def __init__(
-        self,
-        texts: object,
-        translate: Callable[[list[str]], list[Result]],
-        window: int,
-        check: Callable[[object, str], None] = check_text,
-    ) -> None:
-        """`texts`: an iterable, or a sequence that has only `[]`, such as a `KeyDataset`."""
-        self.texts = texts
-        self.translate = translate
-        self.window = window
-        self.check = check
-
-    def __len__(self) -> int:
-        return len(cast(Sized, self.texts))  # a generator has no length, and says so
-
-    def __iter__(self) -> Iterator[Result]:
-        texts: Iterator[tuple[int, str]] = enumerate(iter(cast(Any, self.texts)))
-        while window := list(islice(texts, self.window)):
-            for index, text in window:
-                self.check(text, f"texts[{index}]")
-            yield from self.translate([text for _, text in window])

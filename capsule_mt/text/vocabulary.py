@@ -108,11 +108,11 @@ class Vocabulary:
         return form
 
     def _first_covered(self, cluster: str) -> str:
-        visible = "".join(character for character in cluster if character not in INVISIBLE)
-        composed = unicodedata.normalize("NFC", visible)
+        shown = visible(cluster)
+        composed = unicodedata.normalize("NFC", shown)
         alike = "".join(map(_compatible, composed))
         plain = "".join(PLAIN_FORMS.get(character, character) for character in alike)
-        candidates = (visible, composed) if len(visible) == 1 else (composed, visible)
+        candidates = (shown, composed) if len(shown) == 1 else (composed, shown)
         return next((form for form in (*candidates, alike, plain) if self.covers(form)), candidates[0])
 
     def lacked(self, text: str) -> set[str]:
@@ -150,6 +150,11 @@ def _cache(answers: dict[str, Answer], text: str, answer: Answer) -> None:
 
 def _compatible(character: str) -> str:
     return unicodedata.normalize("NFKC", character) if re.match(COMPATIBLE, character) else character
+
+
+def visible(text: str) -> str:
+    """Return a text without invisible characters."""
+    return "".join(character for character in text if character not in INVISIBLE)
 
 
 def combines(character: str) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from capsule_mt.engine.search import Hypothesis, Ids
 from capsule_mt.options.table import Readings
-from capsule_mt.text.segments import batches_of
 from capsule_mt.translate.plan import Plan
+from capsule_mt.translate.texts import batches_of
 
 ALIGNED_TOKENS = 2048  # the limit of a forced pass, with padding
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
-from capsule_mt.text.finishing import finished
+from capsule_mt.text.finishing import written
 from capsule_mt.text.segments import Document, Piece, edits_of, join_translations
-from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Score, Segment, Translation
@@ -108,25 +107,8 @@ def segment_of(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> Segment:
 
 def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
     """Return the translation of a piece, with what it has of its source."""
-    if piece.reading is not None and piece.keeps:
-        from capsule_mt.text.restoring import restored  # late: few texts have protected items
-
-        rows = partial(aligned_rows, [(piece.ids, hypothesis)], plan)
-        text = restored(piece.reading, hypothesis.ids, plan.tokenizer.decode, lambda: rows()[0])
-    else:
-        text = plan.tokenizer.decode(hypothesis.ids)
-    if piece.reading is None or not (plan.options.copy or piece.case):
-        return text  # as the model wrote it
-    return finished(
-        text,
-        piece.reading,
-        vocabulary_of(plan.tokenizer),
-        plan.languages,
-        ending=piece.ending,
-        case=piece.case,
-        is_label=piece.is_label,
-        follows_source=plan.options.copy,
-    )
+    rows = partial(aligned_rows, [(piece.ids, hypothesis)], plan)
+    return written(piece, hypothesis.ids, plan.tokenizer, lambda: rows()[0], plan.languages, plan.options.copy)
 
 
 def links_between(

@@ -9,9 +9,10 @@ from capsule_mt.messages import warn
 from capsule_mt.text.reading import Reading, parts_in
 from capsule_mt.text.rewriting import Form, keep_edits, known_form
 from capsule_mt.text.rules import BREAK, TAG
-from capsule_mt.text.segments import Document, Piece, Segmenter, check_texts
+from capsule_mt.text.segments import Document, Piece, Segmenter
 from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.text.words import SourceWord
+from capsule_mt.translate.texts import check_texts
 from capsule_mt.translate.translator_model import TranslatorModel
 
 # the warning of a translation that was cut, with its tokens and those of them that remain

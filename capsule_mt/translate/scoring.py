@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from capsule_mt.options.table import Readings
-from capsule_mt.text.segments import batches_of
 from capsule_mt.translate.assembling import scored_translation
 from capsule_mt.translate.given import Pair, by_text, pairs_of
 from capsule_mt.translate.options import TranslationOptions
@@ -12,6 +11,7 @@ from capsule_mt.translate.planning import plan_of
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.reverse import ModelWithReverse
 from capsule_mt.translate.searching import cover_hypotheses
+from capsule_mt.translate.texts import batches_of
 
 
 def score_given(

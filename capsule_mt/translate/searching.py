@@ -8,8 +8,9 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.files.line_failures import describe
 from capsule_mt.messages import warn, with_unit
 from capsule_mt.options.table import Readings
-from capsule_mt.text.segments import Piece, batches_of
+from capsule_mt.text.segments import Piece
 from capsule_mt.translate.plan import CoveragePlan, Plan
+from capsule_mt.translate.texts import batches_of
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.piece_coverage import PieceCoverage

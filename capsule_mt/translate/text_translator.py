@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from capsule_mt.text.segments import Document, Piece, TranslationIterator
+from capsule_mt.text.segments import Document, Piece
 from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown
 from capsule_mt.translate.results import Translation
+from capsule_mt.translate.texts import TranslationIterator
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.options import CoverageOptions

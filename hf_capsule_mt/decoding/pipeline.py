@@ -11,9 +11,9 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.text.segments import TranslationIterator, check_text
 from capsule_mt.translate.options import TranslationOptions, refuse_unknown
 from capsule_mt.translate.results import Translation
+from capsule_mt.translate.texts import TranslationIterator, check_text
 from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator, check_model, options_of_model
 from hf_capsule_mt.loading import CheckedSeq2SeqLM
 

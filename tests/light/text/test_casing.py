@@ -30,7 +30,7 @@ def test_what_the_model_reads(case):
     form = form_of(text, TOKENIZER, src_lang="en")
     assert with_items(form) == case["read"]
     parts = [(text.index(part), name) for part, name in case["lines"]]
-    assert [name for _, name in form.lines] == [name for _, name in parts]
+    assert [line.row for line in form.lines] == [name for _, name in parts]
     assert [form.case_at(offset) for offset, _ in parts] == [name for _, name in parts]
 
 

@@ -7,30 +7,10 @@ import pytest
 from capsule_mt.text.finishing import with_copied_numbers
 from capsule_mt.text.segments import Segmenter
 from tests.fixtures.vectors import vectors
-from tests.light.text.fakes import CharacterTokenizer, form_of, outside_items, whole, with_items
+from tests.light.text.fakes import CharacterTokenizer, form_of, outside_items, whole
 
 TOKENIZER = CharacterTokenizer(string.printable)
 NUMBERS = vectors("numbers")
-
-
-@pytest.mark.parametrize("case", vectors("numerals")["cases"], ids=repr)
-def test_numbers_of_one_group(case):
-    language = {",": "en", ".": "pt", "": None}[case["sign"]]
-    assert with_items(form_of(case["text"], TOKENIZER, src_lang=language)) == case["read"]
-
-
-@pytest.mark.parametrize(
-    ("language", "keep", "read"),
-    [
-        ("en", (), "He has 1,400 cows."),
-        ("pt", (), "He has 1.400 cows."),
-        (None, (), "He has 1'400 cows."),
-        ("en", ("numbers",), "He has 1'400 cows."),
-    ],
-)
-def test_the_source_language_decides(language, keep, read):
-    (piece,) = Segmenter(TOKENIZER, None, src_lang=language, keep=keep).document("He has 1\u2019400 cows.").pieces
-    assert piece.text == read
 
 
 @pytest.mark.parametrize("case", NUMBERS["cases"], ids=repr)

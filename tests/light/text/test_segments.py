@@ -6,7 +6,8 @@ import time
 import pytest
 
 from capsule_mt.text.keeping import lacks_words
-from capsule_mt.text.segments import Segmenter, batches_of, join_translations
+from capsule_mt.text.segments import Segmenter, join_translations
+from capsule_mt.translate.texts import batches_of
 from tests.light.text.fakes import WordTokenizer
 
 

@@ -270,10 +270,6 @@ const ascii = vocabularyOf([...PRINTABLE]);
 const ofExamples = new Segmenter(vocabularyOf(["so", "of", "is", "it", ...PRINTABLE, "€", "à"]), rules.en, Infinity, new Set([0, 1]), [groupings.en, groupings.pt]);
 answers.examples = Object.fromEntries(Object.entries(examples).map(([id, example]) => (
   [id, id === "french" ? withFrenchSpaces(example) : ofExamples.document(example).pieces.map((piece) => piece.text).join(" ")])));
-answers.numerals = {
-  cases: vectors("numerals").cases.map(({ text, sign }) => ({ text, sign, read: asWritten(formOf(text, ascii, rules.None, [sign, ""])) })),
-};
-
 const numbers = vectors("numbers");
 const groupingsOf = (languages) => languages.split("-").map((code) => groupings[code] ?? "");
 answers.numbers = {
