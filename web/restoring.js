@@ -3,7 +3,7 @@
 // Legend: S source tokens, T tokens of the translation.
 
 import { MARK_MARGIN } from "./interface.js";
-import { inOrder, isEmphasis, overlaps, partnersOf, writtenOf } from "./reading.js";
+import { inOrder, isEmphasis, overlapping, partnersOf, writtenOf } from "./reading.js";
 import { itemsIn, kindOf } from "./rewriting.js";
 import { firstOf, folded, isAlphanumeric, isMark, lastOf, numbersAndWords, withSpace } from "./words.js";
 
@@ -198,19 +198,19 @@ class Layout {
 /**
  * Return the text of a translation with the items and tags of its source, and without those the model invented.
  *
- * `source`: what the model has read; `offsets`: of its tokens; `decode`: returns the text of tokens; `align`: returns
+ * `source`: the piece; `decode`: returns the text of tokens; `align`: returns
  * rows [T][S], called only if there are tags.
  */
-export function restored(source, offsets, ids, decode, align) {
+export function restored(source, ids, decode, align) {
   const text = decode(ids);
   const { matches, foreignItems } = source.itemsIn(text);
-  const matchedItems = inOrder([...matches.values()]);
-  const invented = foreignItems.filter((item) => !isFree(item) && item.kind !== "signs" && !overlaps(item, matchedItems));
+  const isMatched = overlapping(inOrder([...matches.values()]));
+  const invented = foreignItems.filter((item) => !isFree(item) && item.kind !== "signs" && !isMatched(item));
   let tags = [];
   if (source.tags.length) {
     const words = wordsWithItems(text, [...matches.values(), ...foreignItems]).filter((word) => !invented.includes(word));
     if (!words.length) words.push({ start: text.length, end: text.length });
-    tags = new Layout(source, text, words, new Alignment(offsets, targetEnds(decode, ids), align())).tags();
+    tags = new Layout(source, text, words, new Alignment(source.offsets, targetEnds(decode, ids), align())).tags();
   }
   const edits = [
     ...invented.map((span) => ({ ...span, text: "" })),
@@ -245,8 +245,8 @@ function edited(text, tags, edits) {
 
 /** Return the spans of the words and marks of a translation; each item is one word. */
 function wordsWithItems(text, items) {
-  const sortedItems = inOrder([...items]);
-  return inOrder([...numbersAndWords(text).filter((word) => !overlaps(word, sortedItems)), ...items]);
+  const isInItem = overlapping(inOrder(items));
+  return inOrder([...numbersAndWords(text).filter((word) => !isInItem(word)), ...items]);
 }
 
 /** Return the offset at which each token of a translation ends in its text. */
