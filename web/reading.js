@@ -281,7 +281,7 @@ export class Piece {
   /** Return the parts between items that have words, as pieces. */
   aroundItems() {
     const [{ text }, { mark }] = [this.form, this];
-    const end = Math.max(...this.parts.map((part) => part.end));
+    const end = this.parts.reduce((last, part) => Math.max(last, part.end), 0);
     const edges = [this.parts[0].start, ...this.items.flatMap((index) => [this.parts[index].start, this.parts[index].end]), end];
     const isAround = (offset) => text[offset] === BREAK || RULES.around_items.includes(text[offset]); // else a model closes a quote that only begins here
     const pieces = [];
@@ -310,10 +310,8 @@ export class Piece {
     const words = this.parts.map(({ text, edit }) => (edit ? "" : text)).join("");
     const hasHalf = (sign) => countOf(sign, translation) - countOf(sign, items) > countOf(sign, words);
     if (this.items.some((index) => this.parts[index].edit.row === "placeholder") && [..."%{}"].some(hasHalf)) return this.items;
-    const expected = new Map();
-    for (const text of this.standIns.values()) expected.set(text, (expected.get(text) ?? 0) + 1);
-    const leaking = new Set(Array.from(expected).filter(([text, count]) => countStandIn(text, translation) !== count).map(([text]) => text));
-    return this.items.filter((index) => !matches.has(index) || leaking.has(this.standIns.get(index)));
+    const isLeaking = (text) => text !== undefined && countStandIn(text, translation) !== 1; // each stand-in is read once
+    return this.items.filter((index) => !matches.has(index) || isLeaking(this.standIns.get(index)));
   }
 
   /**

@@ -144,27 +144,24 @@ export class Segmenter {
  * sentences that is copied has the row "edge", and a line in another case the row of its case.
  */
 export function editsOf({ text, form, pieces, copies }) {
-  const [edits, standIns, formEdits] = [[], new Map(), new Set(form.edits)];
-  for (const { parts, texts, mark, ending } of pieces) {
-    parts.forEach(({ edit }, index) => {
-      if (!edit || !isItem(edit)) return;
-      standIns.set(edit.start, texts[index]);
-      if (!formEdits.has(edit)) edits.push({ ...edit, model: texts[index] });
-    });
-    if (!mark) continue;
-    const [start, end] = form.userSpan([mark.start, mark.end]);
-    edits.push({ row: "marks", start, end, model: mark.mark, back: ending });
-  }
-  edits.push(...form.edits.map((edit) => (isItem(edit) ? { ...edit, model: standIns.get(edit.start) ?? null } : edit)));
-  edits.push(...form.lines.map(({ span: [start, end], case: row }) => (
-    { row, start, end, model: form.text.slice(form.offsetOf(start), form.offsetOf(end)), back: null })));
-  [0, ...pieces.map(({ end }) => end)].forEach((start, index) => {
+  const items = pieces.flatMap(({ parts, texts }) => parts.flatMap(({ edit }, index) => (edit && isItem(edit) ? [[edit, texts[index]]] : [])));
+  const [read, ofForm] = [new Map(items.map(([{ start }, model]) => [start, model])), new Set(form.edits)];
+  const ofPieces = items.filter(([edit]) => !ofForm.has(edit)).map(([edit, model]) => ({ ...edit, model }));
+  const marks = pieces.flatMap(({ mark, ending }) => {
+    const [start, end] = mark ? form.userSpan([mark.start, mark.end]) : [];
+    return mark ? [{ row: "marks", start, end, model: mark.mark, back: ending }] : [];
+  });
+  const lines = form.lines.map(({ span: [start, end], case: row }) => (
+    { row, start, end, model: form.text.slice(form.offsetOf(start), form.offsetOf(end)), back: null }));
+  const edges = [0, ...pieces.map(({ end }) => end)].flatMap((start, index) => {
     const end = pieces[index]?.start ?? text.length;
     const written = text.slice(start, end);
     const isEdge = pieces.length && copies && written.trim() && !(form.starts[lastUpTo(form.starts, start - 1) + 1] < end);
-    if (isEdge) edits.push({ row: "edge", start, end, model: "", back: written });
+    return isEdge ? [{ row: "edge", start, end, model: "", back: written }] : [];
   });
-  return edits.sort((left, right) => left.start - right.start || left.end - right.end);
+  const own = form.edits.map((edit) => (isItem(edit) ? { ...edit, model: read.get(edit.start) ?? null } : edit));
+  return [...ofPieces, ...marks, ...own, ...lines, ...edges]
+    .sort((left, right) => left.start - right.start || left.end - right.end);
 }
 
 /** Return the offsets between a placeholder and a letter, in order: a sentence ends or begins there, as in "{0}Welcome". */

@@ -1,8 +1,8 @@
 """The rules of `text`, `checks` and `coverage` for JavaScript: constants, and patterns in its syntax.
 
-The build writes them into interface.js, so that JavaScript does not have a second copy; there, patterns are short, and
-web/patterns.js expands them. Rules that depend on a model's languages go into the model file. The cases in tests/vectors
-check Python and JavaScript alike.
+The build writes them into interface.js, so that JavaScript does not have a second copy; web/patterns.js expands their
+patterns, which are short there. Rules that depend on a model's languages go into the model file. The cases in
+tests/vectors check Python and JavaScript alike.
 """
 
 import re
@@ -214,11 +214,10 @@ def rules() -> dict[str, Any]:
     """Return the table of rules without its examples, each row a list: see web/rewriting.js."""
     table = text_rules.as_json()
     del table["quotes"]  # the model file has those of its language
-    # no other kinds are offered
+    rows = [row for row in text_rules.ROWS if row.kind in ("", *text_rules.COPIED_KINDS)]  # no others are offered
     table["rows"] = [
-        [row.id, row.stage, row.kind, short_pattern(row.needs), short_pattern(row.match), row.model, row.back, row.when]
-        for row in text_rules.ROWS
-        if row.kind in ("", *text_rules.COPIED_KINDS)
+        row._replace(needs=short_pattern(row.needs), match=short_pattern(row.match))[: row._fields.index("example")]
+        for row in rows
     ]
     names = ("block_tag", "bare_placeholders", "number_placeholder", "signed_number", "cased_word", "compatible")
     return table | {name: short_pattern(table[name]) for name in names}

@@ -8,10 +8,11 @@ import { RULES } from "./interface.js";
 import { partsIn, Piece } from "./reading.js";
 import { Form, keepEdits } from "./rewriting.js";
 import { restored } from "./restoring.js";
-import { joinTranslations, Segmenter } from "./segments.js";
+import { editsOf, joinTranslations, Segmenter } from "./segments.js";
 import { Vocabulary } from "./vocabulary.js";
 
 const [MAX_RATIO, MIN_SECONDS, TRIES] = [8, 0.02, 5];
+const MAX_WORDS = 10; // beside tags: the time grows with tags times words, and models bound the words of a sentence
 const { pairs, rules, words } = JSON.parse(readFileSync(0));
 const ids = new Map();
 
@@ -36,6 +37,7 @@ const functions = {
     const parsed = segmenter.document(text);
     const translations = parsed.pieces.map((piece) => finished(piece.text, piece, { ...segmenter, typography }));
     joinTranslations(parsed, translations, typography);
+    editsOf(parsed);
   },
   checks: (text) => {
     checksOf(text, text, words);
@@ -48,7 +50,10 @@ const functions = {
   },
   restored: (text) => {
     const piece = kept(text, new Map());
-    if (!piece.tags.length) restored(piece, [], () => text, () => []);
+    const { ids: source, offsets } = encode(piece.text);
+    if (piece.tags.length && source.length > MAX_WORDS) return;
+    const target = piece.tags.length ? source : [];
+    restored(Object.assign(piece, { offsets }), target, () => (piece.tags.length ? piece.text : text), () => target.map(() => source.map(() => 1)));
   },
 };
 
