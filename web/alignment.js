@@ -1,12 +1,13 @@
 // Which words of a text and of its translation belong together. It follows text/alignment.py.
 
 import { MIN_SHARE, MIN_SHARE_OF_BEST, PATTERNS } from "./interface.js";
+import { regex } from "./patterns.js";
 import { writtenOf } from "./reading.js";
 import { sumOf, targetEnds } from "./restoring.js";
 import { inPlainLetters } from "./vocabulary.js";
 import { isMark, WORDS, wordsOf } from "./words.js";
 
-const SPLIT_WORDS = new RegExp(PATTERNS.SPLIT_WORDS, "gu");
+const SPLIT_WORDS = regex(PATTERNS.SPLIT_WORDS, "gu");
 const wordSpans = (text) => Array.from(text.matchAll(WORDS), ({ 0: word, index }) => [index, index + word.length]);
 
 /**
@@ -14,10 +15,11 @@ const wordSpans = (text) => Array.from(text.matchAll(WORDS), ({ 0: word, index }
  *
  * `rows`: how much each token of the translation attends to each token of the source [T][S].
  */
-export function linksOf({ text, offsets, reading, hypothesis: { ids } }, decode, rows, translation) {
+export function linksOf(piece, decode, rows, translation) {
+  const { ids } = piece.hypothesis;
   const output = decode(ids);
   const totals = rows.map((row) => sumOf(row.map((share) => Math.max(share, 0))) || 1);
-  const words = sourceWords(text, offsets, reading);
+  const words = sourceWords(piece);
   const ends = targetEnds(decode, ids);
   const links = wordSpans(output).flatMap((target) => {
     const isTargetMark = isMark(output.slice(...target));
@@ -29,15 +31,16 @@ export function linksOf({ text, offsets, reading, hypothesis: { ids } }, decode,
     const threshold = Math.max(MIN_SHARE, MIN_SHARE_OF_BEST * Math.max(0, ...shares));
     return candidates.filter((_, index) => shares[index] >= threshold).map(({ span }) => [span, target]);
   });
-  return output === translation ? links : restoredLinks(reading, links, output, translation);
+  return output === translation ? links : restoredLinks(piece, links, output, translation);
 }
 
 /** Return the words of a piece with their spans of the user's text; neighbours with the same span, such as the dots of "…", are one word. */
-function sourceWords(text, offsets, reading) {
+function sourceWords(piece) {
+  const { text } = piece;
   const words = [];
-  for (const { span, tokens } of wordsOf(text, offsets)) {
-    if (reading.isAdded(span)) continue;
-    const [userSpan, last] = [reading.userSpan(span), words.at(-1)];
+  for (const { span, tokens } of wordsOf(text, piece.offsets)) {
+    if (piece.isAdded(span)) continue;
+    const [userSpan, last] = [piece.userSpan(span), words.at(-1)];
     if (last?.span.join() === userSpan.join()) last.tokens = [...new Set([...last.tokens, ...tokens])];
     else words.push({ span: userSpan, tokens, isMark: isMark(text.slice(...span)) });
   }

@@ -8,13 +8,14 @@ import {
   MAX_SHORT_WORD, MIN_CAPITAL_SHARE, MIN_CAPITALS, MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LINE_WORDS,
   MIN_START_WORDS, NAME_MARGIN, PATTERNS, RULES,
 } from "./interface.js";
+import { regex } from "./patterns.js";
 import { splitSentences } from "./sentences.js";
 import { firstOf, isLower, isUpper, lastOf } from "./words.js";
 
 const [CASED_WORD, CAPITAL_BEGINS, NO_WORDS, LINE, MAY_START, QUOTED_START] = [
   RULES.cased_word, PATTERNS.CAPITAL_BEGINS, PATTERNS.NO_WORDS, PATTERNS.LINE, PATTERNS.MAY_START, PATTERNS.QUOTED_START,
-].map((pattern) => new RegExp(pattern, "gu"));
-const [VARIABLE, LONG_LOWERCASE_WORD] = [`^${PATTERNS.VARIABLE}$`, PATTERNS.LONG_LOWERCASE_WORD].map((pattern) => new RegExp(pattern, "u"));
+].map((pattern) => regex(pattern, "gu"));
+const [VARIABLE, LONG_LOWERCASE_WORD] = [`^${PATTERNS.VARIABLE}$`, PATTERNS.LONG_LOWERCASE_WORD].map((pattern) => regex(pattern));
 const MAY_BEGIN = new RegExp(`[\\p{L}\\p{N}${RULES.item}]`, "u");
 const lengthOf = (text) => Array.from(text).length;
 
@@ -59,11 +60,11 @@ const lastOffsets = (pattern, text) => new Set(Array.from(text.matchAll(pattern)
 export function inSentenceCase(text, vocabulary, rules) {
   const [lines, casing] = [[], new Casing(vocabulary, rules)];
   const lowercase = casing.withoutCapitals(text);
-  if (lowercase !== null) return { text: lowercase, lines: [{ start: 0, end: text.length, case: CAPITALS }] };
+  if (lowercase !== null) return { text: lowercase, lines: [{ span: [0, text.length], case: CAPITALS }] };
   const cased = text.replace(LINE, (line, start) => {
     const result = casing.line(line);
-    if (result.case === LOWERCASE_START) lines.push({ start, end: start + line.search(/\p{L}/u) + 1, case: LOWERCASE }); // of the first sentence alone
-    else if (result.case) lines.push({ start, end: start + line.length, case: result.case });
+    if (result.case === LOWERCASE_START) lines.push({ span: [start, start + line.search(/\p{L}/u) + 1], case: LOWERCASE }); // of the first sentence alone
+    else if (result.case) lines.push({ span: [start, start + line.length], case: result.case });
     return result.text;
   });
   return { text: cased, lines };

@@ -7,21 +7,22 @@ import {
   MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MIN_DOUBLED, MIN_NAME, MIN_SIMILAR, MIN_UNTRANSLATED, PATTERNS, QUOTE_MARKS,
   ROMAN_VALUES, RULES, STEM, UNITS, VERBS,
 } from "./interface.js";
+import { regex } from "./patterns.js";
 import { withItems } from "./rewriting.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
 
-const [NUMBER, OTHER_DIGIT, ROMAN_NUMERAL_IN_TEXT] = [PATTERNS.NUMBER, PATTERNS.OTHER_DIGIT, PATTERNS.ROMAN_NUMERAL_IN_TEXT].map((pattern) => new RegExp(pattern, "gu"));
-const AFTERNOON = new RegExp(PATTERNS.AFTERNOON, "iu");
-const LAST_MARK = new RegExp(PATTERNS.LAST_MARK, "u");
-const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
-const BARE_PLACEHOLDER = new RegExp(RULES.bare_placeholders, "u");
+const [NUMBER, OTHER_DIGIT, ROMAN_NUMERAL_IN_TEXT] = [PATTERNS.NUMBER, PATTERNS.OTHER_DIGIT, PATTERNS.ROMAN_NUMERAL_IN_TEXT].map((pattern) => regex(pattern, "gu"));
+const AFTERNOON = regex(PATTERNS.AFTERNOON, "iu");
+const LAST_MARK = regex(PATTERNS.LAST_MARK);
+const BRANCHES = regex(`^(?:${PATTERNS.BRANCHES})`);
+const BARE_PLACEHOLDER = regex(RULES.bare_placeholders);
 const SEPARATOR = /[.,]/g;
-const COMPARED = new RegExp(PATTERNS.NUMBERS_AND_BRACKETS, "gu");
-const MAY_QUOTE = new RegExp(PATTERNS.MAY_QUOTE, "gu");
-const TIME = new RegExp(`^${PATTERNS.TIME}$`, "u");
-const TIME_OR_DATE = new RegExp(PATTERNS.TIME_OR_DATE, "gu");
-const PARTS_OF_DATE = new RegExp(PATTERNS.PARTS_OF_DATE, "uy");
-const YEAR = new RegExp(`^(?:${PATTERNS.YEAR})$`, "u");
+const COMPARED = regex(PATTERNS.NUMBERS_AND_BRACKETS, "gu");
+const MAY_QUOTE = regex(PATTERNS.MAY_QUOTE, "gu");
+const TIME = regex(`^${PATTERNS.TIME}$`);
+const TIME_OR_DATE = regex(PATTERNS.TIME_OR_DATE, "gu");
+const PARTS_OF_DATE = regex(PATTERNS.PARTS_OF_DATE, "uy");
+const YEAR = regex(`^(?:${PATTERNS.YEAR})$`);
 const isPlainNumber = (text) => /^\p{Nd}+$/u.test(text);
 const wordsIn = (text) => text.match(WORDS) ?? [];
 
@@ -179,7 +180,7 @@ function numberChecks({ missing, added, indices }, texts, words) {
 
 /** Whether only one text has imperial units, and the other one metric units instead. */
 function isConverted(texts) {
-  const [units, targetUnits] = texts.map((text) => UNITS.map((pattern) => new RegExp(pattern, "iu").test(text)));
+  const [units, targetUnits] = texts.map((text) => UNITS.map((pattern) => regex(pattern, "iu").test(text)));
   return units.includes(true) && targetUnits.includes(true) && !units.some((hasUnit, index) => hasUnit && targetUnits[index]);
 }
 

@@ -49,12 +49,12 @@ export function coverPiece(piece, received, calibration, unknown, translation) {
     const attention = mark ? 1 : Math.max(...tokens.map((token) => received[token]));
     let covered = mark ? 1 : onCurve(calibration.words, evidenceOf(attention));
     let marked = covered < calibration.threshold && !isOptional;
-    const source = piece.sourceText(span);
+    const [start, end] = piece.userSpan(span);
+    const source = piece.form.source.slice(start, end);
     if (isUnknown) [covered, marked] = userTranslation?.includes(source) ? [1, false] : [0, true];
     if (piece.isCopied(span) || (marked && !mark && isInTranslation(word))) [covered, marked] = [1, false];
     const counts = !mark && !isOptional && (marked || !isFunction);
     const untranslated = marked && !mark;
-    const [start, end] = piece.sourceSpan(span);
     return {
       word: source, start, end, covered, untranslated, marked, counts,
       weighs: untranslated || !(mark || isOptional || isFunction),
@@ -81,7 +81,7 @@ export function coverPiece(piece, received, calibration, unknown, translation) {
  */
 export function supportPiece({ translation, offsets, logProbs, reversed }, { optional_targets: optional = [] }) {
   const tokensOfSpan = new Map(wordsOf(translation, offsets).map(({ span, tokens }) => [span.join(), tokens]));
-  const reversedOffsets = reversed?.offsets.map((span) => span && reversed.sourceSpan(span));
+  const reversedOffsets = reversed?.offsets.map((span) => span && reversed.userSpan(span));
   const words = reversed ? wordsOf(translation, reversedOffsets).filter(({ span }) => !isMark(translation.slice(...span))) : [];
   const doubts = words.map(({ span, tokens }) => {
     const logProbsOfWord = (tokensOfSpan.get(span.join()) ?? []).map((token) => logProbs[token]);

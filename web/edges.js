@@ -3,16 +3,15 @@
 
 import { markOf } from "./finishing.js";
 import { LAST_WITH_FULL_STOP, MAX_BESIDE_LABEL, MAX_LABEL, MIN_WORDS, PATTERNS, RULES } from "./interface.js";
+import { regex } from "./patterns.js";
 import { rowsOf } from "./rewriting.js";
 import { stripped } from "./sentences.js";
-import { isAlphanumeric, lastOf } from "./words.js";
+import { hasLetters, isAlphanumeric, lastOf } from "./words.js";
 
-const BEFORE_ROWS = rowsOf("before").map((row) => ({ ...row, pattern: new RegExp(row.match, "uy") }));
-const AFTER_ROWS = rowsOf("after").map((row) => ({ ...row, pattern: new RegExp(row.match, "u") }));
-const MARKS = new RegExp(rowsOf("ending")[0].match, "u");
-const [APOSTROPHE, CASED_WORD, NO_WORDS] = [PATTERNS.APOSTROPHE, RULES.cased_word, PATTERNS.NO_WORDS].map((source) => new RegExp(source, "gu"));
-const LABEL = new RegExp(`^${PATTERNS.LABEL}`, "u");
-const hasLetters = (text) => /\p{L}/u.test(text);
+const withFlags = (rows, flags) => rows.map((row) => ({ ...row, pattern: new RegExp(row.pattern, flags) }));
+const [BEFORE_ROWS, AFTER_ROWS, [MARKS]] = [withFlags(rowsOf("before"), "uy"), withFlags(rowsOf("after"), "u"), withFlags(rowsOf("ending"), "u")];
+const [APOSTROPHE, CASED_WORD, NO_WORDS] = [PATTERNS.APOSTROPHE, RULES.cased_word, PATTERNS.NO_WORDS].map((source) => regex(source, "gu"));
+const LABEL = regex(`^${PATTERNS.LABEL}`);
 
 /** Return a sentence without what is copied around it; empty if nothing remains to translate. */
 export function edgesOf(text, sentence, hasOrdinals) {
@@ -63,7 +62,7 @@ export function endingOf(text, [start, end]) {
   if (isAlphanumeric(last)) { // a shorter text without a full stop may be a label
     return last > LAST_WITH_FULL_STOP || (sentence.match(CASED_WORD)?.length ?? 0) < MIN_WORDS ? null : { start: end, end, mark: "." };
   }
-  const match = MARKS.exec(sentence);
+  const match = MARKS.pattern.exec(sentence);
   return match && { start: start + match.index, end: start + match.index + match[0].length, mark: markOf(match[0]) };
 }
 

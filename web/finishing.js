@@ -8,27 +8,29 @@ import { capital, capitalised, restoredCase } from "./casing.js";
 import { doubled } from "./coverage.js";
 import { withEntities, withoutEntities } from "./entities.js";
 import { PATTERNS, RULES } from "./interface.js";
+import { regex } from "./patterns.js";
 import { rowsOf, withItems, withTargetSigns } from "./rewriting.js";
 import { firstOf, folded, isAlphanumeric, isUpper, lastOf } from "./words.js";
 
 const TAG_KINDS = ["tags", "breaks", "emoji", "emphasis", "signs"];
 const MARKS = new RegExp(`[${RULES.item}${RULES.tag_mark}]`, "g");
-const [FINAL_MARK, LABEL_END, LABEL_COLON] = [PATTERNS.FINAL_MARK, PATTERNS.LABEL_END, `^${PATTERNS.LABEL_COLON}`].map((source) => new RegExp(source, "u"));
-const [OPENING_QUOTE, CLOSING_QUOTE] = [PATTERNS.OPENING_QUOTE, PATTERNS.CLOSING_QUOTE].map((source) => new RegExp(source, "uy"));
-const FRENCH = new RegExp(rowsOf("back")[0].match, "gu");
+const [FINAL_MARK, LABEL_END, LABEL_COLON] = [PATTERNS.FINAL_MARK, PATTERNS.LABEL_END, `^${PATTERNS.LABEL_COLON}`].map((source) => regex(source));
+const [OPENING_QUOTE, CLOSING_QUOTE] = [PATTERNS.OPENING_QUOTE, PATTERNS.CLOSING_QUOTE].map((source) => regex(source, "uy"));
+const [{ pattern: FRENCH }] = rowsOf("back");
 const isTypographic = (mark) => mark !== "" && RULES.plain['"'].includes(mark);
 const FIRST_LETTER = /[\p{L}\p{N}]/u;
 
 /** Return the translation of a piece with the form of its source, as its own language has it. */
 export function finished(text, piece, { vocabulary, groupings, typography }) {
-  const { reading, userText, isLabel, ending, sourceCase } = piece;
+  const { form, start, end, isLabel, ending, sourceCase } = piece;
+  const userText = form.source.slice(start, end);
   const { quotes, spaces, dotless_i: dotlessI } = typography;
   return withEntities(outsideItems(text, (marked) => {
-    let output = withCopiedNumbers(marked, reading.text, groupings);
+    let output = withCopiedNumbers(marked, piece.text, groupings);
     if (isLabel) output = asLabel(output, userText, dotlessI);
-    else if (reading.hasLowercasedFirst) output = capitalised(output, dotlessI);
+    else if (piece.hasLowercasedFirst) output = capitalised(output, dotlessI);
     if (ending !== null) output = withEnding(output, ending);
-    output = withQuotes(output, typographicQuotesOf(reading), quotes);
+    output = withQuotes(output, typographicQuotesOf(piece), quotes);
     if (spaces) output = withFrenchSpaces(output);
     return withEscapedQuotes(restoredCase(output, sourceCase, vocabulary, dotlessI), userText);
   }), userText);

@@ -1,40 +1,35 @@
 // What a model reads of a part of a form: without tags, and with stand-ins for items that models do not copy. It follows
 // text/reading.py.
 
-import { MAX_ROUNDS, PATTERNS, RULES } from "./interface.js";
-import { BREAK, isItem, isTag, itemsIn, kindOf } from "./rewriting.js";
-import { isMark, lastUpTo } from "./words.js";
+import { LOWERCASE, MAX_ROUNDS, PATTERNS, RULES } from "./interface.js";
+import { regex } from "./patterns.js";
+import { BREAK, inForm, isItem, isTag, itemsIn, kindOf } from "./rewriting.js";
+import { firstOf, hasLetters, isLower, isMark, lastUpTo } from "./words.js";
 
-const [NUMBER_PLACEHOLDER, TAG_NAME] = [`^(?:${RULES.number_placeholder})$`, `^${PATTERNS.TAG_NAME}`].map((source) => new RegExp(source, "u"));
+const [NUMBER_PLACEHOLDER, TAG_NAME] = [`^(?:${RULES.number_placeholder})$`, `^${PATTERNS.TAG_NAME}`].map((source) => regex(source));
 const AMOUNTS = ["amount", "formula"];
-const hasLetters = (text) => /\p{L}/u.test(text);
 const countOf = (part, text) => text.split(part).length - 1;
 /** Return a pattern of a text in a translation: a whole word, a whole number, or the text itself. */
 function inTranslation(text) {
-  if (/^\p{L}+$/u.test(text)) return `(?<![\\p{L}\\p{N}_])${text}(?![\\p{L}\\p{N}_])`;
-  if (/^\p{Nd}+$/u.test(text)) return `(?<![\\p{L}\\p{N}_.,])${text}(?![\\p{L}\\p{N}_]|[.,]\\p{Nd})`;
+  if (/^\p{L}+$/u.test(text)) return `(?<![\\w])${text}(?![\\w])`;
+  if (/^\p{Nd}+$/u.test(text)) return `(?<![\\w.,])${text}(?![\\w]|[.,]\\d)`;
   return text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&").replace(/-/g, "\\x2d");
 }
 /** Return how often a stand-in is in a text, also as a part of a word. */
-const countStandIn = (standIn, text) => (hasLetters(standIn) ? countOf(standIn, text) : text.match(new RegExp(`(?<!\\p{Nd})${standIn}(?!\\p{Nd})`, "gu"))?.length ?? 0);
+const countStandIn = (standIn, text) => (hasLetters(standIn) ? countOf(standIn, text) : text.match(regex(`(?<!\\d)${standIn}(?!\\d)`, "gu"))?.length ?? 0);
 
-/** Whether a span shares a character with any of sorted spans, none of which overlaps another. */
-export function overlaps(span, spans) {
-  let [low, high] = [0, spans.length]; // the first span that ends after the other one's start
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (spans[middle].end <= span.start) low = middle + 1;
-    else high = middle;
-  }
-  return spans[low]?.start < span.end;
+/** Return whether a span shares a character with any of sorted spans, none of which overlaps another. */
+export function overlapping(spans) {
+  const ends = spans.map(({ end }) => end);
+  return ({ start, end }) => spans[lastUpTo(ends, start) + 1]?.start < end;
 }
 
-export const inOrder = (spans) => spans.sort((left, right) => left.start - right.start || left.end - right.end);
+export const inOrder = (spans) => spans.toSorted((left, right) => left.start - right.start || left.end - right.end);
 
 // ---- parts: { text, start, end, edit }: what the model reads or, of an item, what the translation has; its span of the form,
 // which is empty for what we add; and the edit of an item or a tag
 const isItemPart = ({ edit }) => edit !== undefined && isItem(edit);
-export const isTagPart = ({ edit }) => edit !== undefined && isTag(edit);
+const isTagPart = ({ edit }) => edit !== undefined && isTag(edit);
 export const isEmphasis = ({ edit }) => edit?.row === "emphasis";
 /** Return the text that the translation has for an item or a tag, or the text of another part. */
 export const writtenOf = ({ text, edit }) => edit?.back ?? text;
@@ -57,8 +52,7 @@ export function partsIn(form, [start, end], ending = null) {
   const textUpTo = (last) => (position < last ? [{ text: form.text.slice(position, last), start: position, end: last }] : []);
   for (const { offset, edit } of form.copiesIn([start, end])) {
     parts.push(...textUpTo(Math.min(offset, stop)));
-    const length = (edit.model ?? RULES.item).length;
-    position = offset + length;
+    position = offset + inForm(edit).length;
     parts.push({ text: edit.model ?? edit.back, start: offset, end: position, edit });
   }
   parts.push(...textUpTo(stop));
@@ -126,27 +120,37 @@ function withoutEdgeTags(parts) {
 }
 
 /**
- * A part of a form as the model reads it.
+ * What goes through the model at once: a part of a form as it reads it, with `ids` and `offsets` once it is tokenised.
  *
  * `text`: what the model reads; spans count its characters. `standIns`: by the index of the part; `tried`: stand-ins that
- * earlier translations have lost, a list for each.
+ * earlier translations have lost, a list for each; `start`, `end`: its span of the user's text.
  */
-export class Reading {
-  constructor(form, parts, standIns = null, tried = []) {
-    Object.assign(this, { form, parts, tried, text: "", starts: [] });
+export class Piece {
+  isGlued = false; // only kept items separate it from the piece before
+  mark = null; // the end of the sentence that the model reads otherwise, if it does: see `endingOf`
+  sourceCase = null; // of the user's line, if the model reads it in sentence case instead
+  isLabel = false; // whether it is the only word of the user's line, as in a menu
+  forms = []; // of a label: pieces that the model reads, too; the translation that most forms have wins
+
+  constructor(form, parts, { standIns, tried = [], ...fields } = {}) {
+    Object.assign(this, { form, parts, tried, text: "", starts: [] }, fields);
     [this.items, this.tags] = [isItemPart, isTagPart].map((test) => parts.flatMap((part, index) => (test(part) ? [index] : [])));
     this.standIns = standIns ?? this.#firstStandIns();
-    this.texts = parts.map(({ text }, index) => this.standIns.get(index) ?? text);
+    this.texts = parts.map(({ text }, index) => this.standIns.get(index) ?? text.replaceAll(BREAK, " "));
     for (const text of this.texts) {
       this.starts.push(this.text.length);
       this.text += text;
     }
     this.starts.push(this.text.length);
+    [this.start, this.end] = [this.#startOf(parts[0]), this.#endOf(parts.at(-1))];
   }
 
-  /** Its span of the user's text. */
-  get span() {
-    return [this.#startOf(this.parts[0]), this.#endOf(this.parts.at(-1))];
+  /** What the user's sentence has instead of the final mark that the model reads; null if it reads the same. */
+  get ending() {
+    if (!this.mark) return null;
+    const { start, end, mark } = this.mark;
+    const ending = start < end ? this.form.source.slice(...this.form.userSpan([start, end])) : "";
+    return !ending || ending.includes(mark) || mark === "." ? ending : this.form.text.slice(start, end); // the user's marks may be full width
   }
 
   #startOf({ text, start, end, edit }, offset = 0) {
@@ -195,7 +199,7 @@ export class Reading {
     return !part.edit && part.start === part.end;
   }
 
-  /** Return this text with words, whose spans are in order, as items; words with only marks between them are one item. */
+  /** Return this piece with words, whose spans are in order, as items; words with only marks between them are one item. */
   withUnknownWords(words) {
     const spans = [];
     for (const [start, end] of words) {
@@ -203,7 +207,7 @@ export class Reading {
       else spans.push([start, end]);
     }
     let pending = 0; // the next span
-    return new Reading(this.form, this.parts.flatMap((part, index) => {
+    return this.#with(this.parts.flatMap((part, index) => {
       const offset = this.starts[index];
       if (part.edit || part.text.length !== part.end - part.start) return [part];
       const [parts, cutAt] = [[], (first, last) => ({ text: part.text.slice(first, last), start: part.start + first, end: part.start + last })];
@@ -219,16 +223,22 @@ export class Reading {
     }));
   }
 
-  /** Return this text with a colon after its last character, inside the tags around it. */
+  /** Return this piece with other parts or fields. */
+  #with(parts, fields = {}) {
+    const { isGlued, mark, sourceCase, isLabel } = this;
+    return new Piece(this.form, parts, { isGlued, mark, sourceCase, isLabel, ...fields });
+  }
+
+  /** Return this piece with a colon after its last character, inside the tags around it. */
   withColon() {
     const index = this.parts.findLastIndex((part) => !isTagPart(part)) + 1;
     const { end } = this.parts[index - 1];
-    return new Reading(this.form, this.parts.toSpliced(index, 0, { text: ":", start: end, end }));
+    return this.#with(this.parts.toSpliced(index, 0, { text: ":", start: end, end }));
   }
 
-  /** Return this text in lowercase; items, and parts whose length would change, stay as they are. */
+  /** Return this piece in lowercase; items, and parts whose length would change, stay as they are. */
   lowercased() {
-    return new Reading(this.form, this.parts.map((part) => {
+    return this.#with(this.parts.map((part) => {
       const text = part.text.toLowerCase();
       return part.edit || text.length !== part.text.length ? part : { ...part, text };
     }));
@@ -242,9 +252,9 @@ export class Reading {
   }
 
   /** Return the used stand-ins, and an unused one for each of these items, while they last. */
-  #withUnused(items, used) {
+  #withUnused(items, used, tried = []) {
     const standIns = new Map(used);
-    const unavailable = new Set([...this.tried.flat(), ...standIns.values()]);
+    const unavailable = new Set([...tried.flat(), ...standIns.values()]);
     const words = this.parts.map(({ text, edit }) => (AMOUNTS.includes(edit?.row) ? "" : text)).join("");
     const counts = new Map();
     const isInWords = (text) => counts.get(text) ?? counts.set(text, countStandIn(text, words) > 0).get(text);
@@ -258,32 +268,34 @@ export class Reading {
     return standIns;
   }
 
-  /** Return this text with new stand-ins for lost items; null if they have run out. A placeholder that lost its first number is read as it is. */
+  /** Return this piece with new stand-ins for lost items; null if they have run out. A placeholder that lost its first number is read as it is. */
   withStandIns(lost) {
     const tried = [...this.tried, lost.flatMap((index) => this.standIns.get(index) ?? [])];
     const lostIndices = new Set(lost);
     const unchanged = new Map([...this.standIns].filter(([index]) => !lostIndices.has(index)));
     const items = lost.filter((index) => this.tried.length || !this.standIns.has(index) || !isNumberPlaceholder(this.parts[index].edit));
-    const standIns = new Reading(this.form, this.parts, unchanged, tried).#withUnused(items, unchanged);
-    return tried.length <= MAX_ROUNDS && items.every((index) => standIns.has(index)) ? new Reading(this.form, this.parts, standIns, tried) : null;
+    const standIns = this.#withUnused(items, unchanged, tried);
+    return tried.length <= MAX_ROUNDS && items.every((index) => standIns.has(index)) ? this.#with(this.parts, { standIns, tried }) : null;
   }
 
-  /** Return the parts between items that have words, and whether each has the ending. */
-  aroundItems(ending) {
-    const { text } = this.form;
-    const end = Math.max(...this.parts.map((part) => part.end));
+  /** Return the parts between items that have words, as pieces. */
+  aroundItems() {
+    const [{ text }, { mark }] = [this.form, this];
+    const end = this.parts.reduce((last, part) => Math.max(last, part.end), 0);
     const edges = [this.parts[0].start, ...this.items.flatMap((index) => [this.parts[index].start, this.parts[index].end]), end];
-    const readings = [];
+    const isAround = (offset) => text[offset] === BREAK || RULES.around_items.includes(text[offset]); // else a model closes a quote that only begins here
+    const pieces = [];
     for (let index = 0; index < edges.length; index += 2) {
       let [first, last] = [edges[index], edges[index + 1]];
-      const isAround = (offset) => text[offset] === BREAK || RULES.around_items.includes(text[offset]); // else a model closes a quote that only begins here
       while (first < last && isAround(first)) first++;
       while (first < last && isAround(last - 1)) last--;
       if (!hasLetters(text.slice(first, last))) continue;
-      const hasEnding = ending !== null && first < ending.start && ending.end <= last;
-      readings.push({ reading: new Reading(this.form, partsIn(this.form, [first, last], hasEnding ? ending : null)), hasEnding });
+      const ending = mark && first < mark.start && mark.end <= last ? mark : null;
+      const piece = this.#with(partsIn(this.form, [first, last], ending), { mark: ending, isLabel: false });
+      const sourceCase = this.sourceCase ?? (isLower(firstOf(piece.text)) ? LOWERCASE : null); // a model begins it with a capital
+      pieces.push(Object.assign(piece, { sourceCase, isGlued: !pieces.length && this.isGlued && piece.start === this.start }));
     }
-    return readings;
+    return pieces;
   }
 
   /**
@@ -298,10 +310,8 @@ export class Reading {
     const words = this.parts.map(({ text, edit }) => (edit ? "" : text)).join("");
     const hasHalf = (sign) => countOf(sign, translation) - countOf(sign, items) > countOf(sign, words);
     if (this.items.some((index) => this.parts[index].edit.row === "placeholder") && [..."%{}"].some(hasHalf)) return this.items;
-    const expected = new Map();
-    for (const text of this.standIns.values()) expected.set(text, (expected.get(text) ?? 0) + 1);
-    const leaking = new Set(Array.from(expected).filter(([text, count]) => countStandIn(text, translation) !== count).map(([text]) => text));
-    return this.items.filter((index) => !matches.has(index) || leaking.has(this.standIns.get(index)));
+    const isLeaking = (text) => text !== undefined && countStandIn(text, translation) !== 1; // each stand-in is read once
+    return this.items.filter((index) => !matches.has(index) || isLeaking(this.standIns.get(index)));
   }
 
   /**
@@ -311,13 +321,13 @@ export class Reading {
    */
   itemsIn(translation) {
     const items = itemsIn(translation, this.form.kinds);
-    const [spans, ownItems] = [inOrder([...items]), new Set(items.map(({ text }) => text))];
+    const [overlaps, ownItems] = [overlapping([...items]), new Set(items.map(({ text }) => text))];
     // those that the vocabulary lacks, and stand-ins: no row finds them
     const standIns = new Set(this.standIns.values());
     const hidden = [...new Set(this.items.map((index) => this.texts[index]))].filter((text) => standIns.has(text) || !ownItems.has(text));
-    for (const { 0: text, index } of hidden.length ? translation.matchAll(new RegExp(hidden.map(inTranslation).join("|"), "gu")) : []) {
+    for (const { 0: text, index } of hidden.length ? translation.matchAll(regex(hidden.map(inTranslation).join("|"), "gu")) : []) {
       const item = { text, start: index, end: index + text.length, kind: "urls" };
-      if (!overlaps(item, spans)) items.push(item);
+      if (!overlaps(item)) items.push(item);
     }
     const copies = new Map(); // items by their text, the last one first
     for (const item of items.toReversed()) copies.has(item.text) ? copies.get(item.text).push(item) : copies.set(item.text, [item]);

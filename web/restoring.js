@@ -3,9 +3,9 @@
 // Legend: S source tokens, T tokens of the translation.
 
 import { MARK_MARGIN } from "./interface.js";
-import { inOrder, isEmphasis, overlaps, partnersOf, writtenOf } from "./reading.js";
+import { inOrder, isEmphasis, overlapping, partnersOf, writtenOf } from "./reading.js";
 import { itemsIn, kindOf } from "./rewriting.js";
-import { firstOf, folded, isAlphanumeric, isMark, lastOf, numbersAndWords, withSpace } from "./words.js";
+import { firstOf, folded, isAlphanumeric, isMark, lastOf, lastUpTo, numbersAndWords, withSpace } from "./words.js";
 
 const MAX_WORD = 64; // characters of a word that has a sign
 const isFree = ({ kind }) => ["numbers", "numerals", "names"].includes(kind); // a translation may have others than its source
@@ -24,33 +24,24 @@ function argmax(values) {
   return values.reduce((best, value, index) => (value > values[best] ? index : best), 0);
 }
 
-/** Attention between spans of a translation and spans of its source; `rows` [T][S]. */
-class Alignment {
-  constructor(offsets, ends, rows) {
-    const tokens = offsets.flatMap((span, token) => (span ? [[(span[0] + span[1]) / 2, token]] : []));
-    tokens.sort((left, right) => left[0] - right[0] || left[1] - right[1]);
-    this.centres = tokens.map(([centre]) => centre);
-    this.ends = ends;
-    this.sums = rows.map((row) => sums(tokens.map(([, token]) => row[token])));
-  }
-
-  /** Return the mean attention of the tokens in a span of the translation to a span of the source. */
-  share({ start, end }, source) {
-    const { ends } = this;
-    const first = ends.filter((tokenEnd) => tokenEnd <= start).length;
-    const stop = Math.min(ends.filter((tokenEnd) => tokenEnd < end).length + 1, ends.length);
-    const [low, high] = source.map((offset) => this.centres.filter((centre) => centre < offset).length);
-    return sumOf(this.sums.slice(first, stop).map((row) => row[high] - row[low])) / Math.max(1, stop - first);
-  }
-}
-
-/** The order of words and tags in a translation; an item is one word. */
+/** The order of words and tags in a translation, whose tokens end at `ends`; an item is one word; `rows` [T][S]. */
 class Layout {
-  constructor(source, translation, words, alignment) {
-    Object.assign(this, { source, text: translation, words, alignment });
-    this.written = words.map(({ start, end }) => translation.slice(start, end));
+  constructor(source, text, words, ends, rows) {
+    Object.assign(this, { source, text, words });
+    this.written = words.map(({ start, end }) => text.slice(start, end));
     this.isMark = this.written.map(isMark);
     this.partners = partnersOf(source.parts);
+    const tokens = source.offsets.flatMap((span, token) => (span ? [[(span[0] + span[1]) / 2, token]] : []));
+    tokens.sort((left, right) => left[0] - right[0] || left[1] - right[1]);
+    this.centres = tokens.map(([centre]) => centre);
+    const rowSums = rows.map((row) => sums(tokens.map(([, token]) => row[token])));
+    this.rowsOfWords = words.map(({ start, end }) => rowSums.slice(lastUpTo(ends, start) + 1, lastUpTo(ends, end - 1) + 2));
+  }
+
+  /** Return the mean attention of each word's tokens to a span of the source. */
+  #shares(span) {
+    const [low, high] = span.map((offset) => lastUpTo(this.centres, offset - 0.5) + 1);
+    return this.rowsOfWords.map((rows) => sumOf(rows.map((row) => row[high] - row[low])) / Math.max(1, rows.length));
   }
 
   #partner(tag) {
@@ -61,23 +52,28 @@ class Layout {
   tags() {
     const ofWords = this.#signsOfWords();
     const otherTags = this.source.tags.filter((tag) => !ofWords.has(tag));
-    const betweenWords = this.#positionTags(otherTags, 0, this.words.length).map(([offset, tag]) => [offset, 1, tag]);
-    return [...betweenWords, ...Array.from(ofWords, ([tag, offset]) => [offset, 0, tag])].sort((left, right) => left[0] - right[0] || left[1] - right[1])
-      .map(([offset, , tag]) => [offset, this.#spaced(tag, offset)]);
+    const positions = Array.from(ofWords, ([tag, offset]) => [offset, tag]); // these go first at the same offset
+    const pending = [{ tags: otherTags, first: 0, last: this.words.length }]; // no recursion: elements may be nested deeply
+    for (let next; (next = pending.pop());) {
+      if (next.tags) pending.push(...this.#positionTags(next).reverse());
+      else positions.push(next);
+    }
+    return positions.sort((left, right) => left[0] - right[0]).map(([offset, tag]) => [offset, this.#spaced(tag, offset)]); // stable
   }
 
   /** Return the offset of signs at the end of a word that the translation copies, such as Windows®. */
   #signsOfWords() {
     const { starts, text, tags } = this.source;
-    const [offsets, unused] = [new Map(), [...this.words]];
+    const [offsets, unused] = [new Map(), [...this.words.keys()]];
     for (const tag of tags.filter((index) => this.#isMarkOfWord(index))) {
       const end = starts[tag];
       const [word] = /[\p{L}\p{N}_]+$/u.exec(text.slice(Math.max(end - MAX_WORD, 0), end));
-      const copies = unused.filter((span) => folded(this.text.slice(span.start, span.end)) === folded(word));
+      const copies = unused.filter((index) => folded(this.written[index]) === folded(word));
       if (!copies.length) continue;
-      const copy = copies[argmax(copies.map((span) => this.alignment.share(span, [end - word.length, end])))];
+      const shares = this.#shares([end - word.length, end]);
+      const copy = copies[argmax(copies.map((index) => shares[index]))];
       unused.splice(unused.indexOf(copy), 1);
-      offsets.set(tag, copy.end);
+      offsets.set(tag, this.words[copy].end);
     }
     return offsets;
   }
@@ -111,16 +107,17 @@ class Layout {
 
   /** Return by how much more each word attends to some spans of the source than to others. */
   #margins(inside, outside, markMargin = 0) {
-    const share = (word, spans) => sumOf(spans.map((span) => this.alignment.share(word, span)));
-    return this.words.map((word, index) => (this.isMark[index] ? markMargin : share(word, inside) - share(word, outside)));
+    const [insideShares, outsideShares] = [inside, outside].map((spans) => spans.map((span) => this.#shares(span)));
+    const share = (shares, index) => sumOf(shares.map((values) => values[index]));
+    return this.isMark.map((mark, index) => (mark ? markMargin : share(insideShares, index) - share(outsideShares, index)));
   }
 
   #hasWords(span) {
     return !isMark(this.source.text.slice(...span));
   }
 
-  /** Return the offset and the index of each tag, all of them in words first ... last - 1. */
-  #positionTags(tags, first, last) {
+  /** Return the offset and the index of each tag, all of them in words first ... last - 1; of those inside an element, what to ask for them. */
+  #positionTags({ tags, first, last }) {
     const { starts } = this.source;
     const elements = []; // first word, start tag, the word after the last
     let [endTag, minPoint] = [-1, first]; // empty elements and single tags keep their order
@@ -138,9 +135,9 @@ class Layout {
       const begin = Math.max(earliest, nextWord); // the words before belong to the previous element
       const end = this.#partner(tag);
       nextWord = Math.max(begin, stop);
-      const innerTags = tags.filter((innerTag) => tag < innerTag && innerTag < end);
+      const innerTags = tags.slice(lastUpTo(tags, tag) + 1, lastUpTo(tags, end - 1) + 1);
       if (begin < stop) {
-        positions.push([this.words[begin].start, tag], ...this.#positionTags(innerTags, begin, stop), [this.words[stop - 1].end, end]);
+        positions.push([this.words[begin].start, tag], { tags: innerTags, first: begin, last: stop }, [this.words[stop - 1].end, end]);
       } else {
         const isEnd = this.#isSign(tag) || writtenOf(this.source.parts[tag]).startsWith("</");
         const isAfter = begin === last || (begin > 0 && isEnd);
@@ -198,19 +195,19 @@ class Layout {
 /**
  * Return the text of a translation with the items and tags of its source, and without those the model invented.
  *
- * `source`: what the model has read; `offsets`: of its tokens; `decode`: returns the text of tokens; `align`: returns
+ * `source`: the piece; `decode`: returns the text of tokens; `align`: returns
  * rows [T][S], called only if there are tags.
  */
-export function restored(source, offsets, ids, decode, align) {
+export function restored(source, ids, decode, align) {
   const text = decode(ids);
   const { matches, foreignItems } = source.itemsIn(text);
-  const matchedItems = inOrder([...matches.values()]);
-  const invented = foreignItems.filter((item) => !isFree(item) && item.kind !== "signs" && !overlaps(item, matchedItems));
+  const isMatched = overlapping(inOrder([...matches.values()]));
+  const invented = foreignItems.filter((item) => !isFree(item) && item.kind !== "signs" && !isMatched(item));
   let tags = [];
   if (source.tags.length) {
     const words = wordsWithItems(text, [...matches.values(), ...foreignItems]).filter((word) => !invented.includes(word));
     if (!words.length) words.push({ start: text.length, end: text.length });
-    tags = new Layout(source, text, words, new Alignment(offsets, targetEnds(decode, ids), align())).tags();
+    tags = new Layout(source, text, words, targetEnds(decode, ids), align()).tags();
   }
   const edits = [
     ...invented.map((span) => ({ ...span, text: "" })),
@@ -245,8 +242,8 @@ function edited(text, tags, edits) {
 
 /** Return the spans of the words and marks of a translation; each item is one word. */
 function wordsWithItems(text, items) {
-  const sortedItems = inOrder([...items]);
-  return inOrder([...numbersAndWords(text).filter((word) => !overlaps(word, sortedItems)), ...items]);
+  const isInItem = overlapping(inOrder(items));
+  return inOrder([...numbersAndWords(text).filter((word) => !isInItem(word)), ...items]);
 }
 
 /** Return the offset at which each token of a translation ends in its text. */

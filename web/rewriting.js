@@ -4,62 +4,58 @@
 import { inSentenceCase } from "./casing.js";
 import { characterOf } from "./entities.js";
 import { MAX_QUOTE, MAX_RANK_OF_REPEATED, PATTERNS, RULES } from "./interface.js";
+import { regex } from "./patterns.js";
 import { combines, MAX_CACHED_LENGTH, visible } from "./vocabulary.js";
-import { isUpper, lastUpTo } from "./words.js";
+import { hasLetters, isUpper, lastUpTo } from "./words.js";
 
-export const [ITEM, BREAK, COPY] = [RULES.item, RULES.break, "="];
-const [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA] = RULES.lacked;
+const [ITEM, COPY, [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA]] = [RULES.item, "=", RULES.lacked];
+export const BREAK = RULES.break;
 const COMBINING_MARK = "\u0301"; // in the copy of a form for late rows, each mark that combines
-export const rowsOf = (...stages) => RULES.rows.filter(({ stage }) => stages.includes(stage)).map((row) => ({ ...row, ...patternsOf(row) }));
+const [BLOCK_TAG, ROMAN_WORD] = [RULES.block_tag, PATTERNS.ROMAN_WORD].map((source) => regex(`^(?:${source})`));
+const [SENTENCE_START, BEFORE_CODE_COMMA, EMOJI] = [PATTERNS.WORD_BEGINS, PATTERNS.BEFORE_CODE_COMMA, PATTERNS.EMOJI].map((source) => regex(source));
+const [REACH, MAX_CODE] = [16, 64]; // characters before a word, and before a comma
+const pointOf = (grouping) => (grouping === "," ? "." : ",");
+const numberPatterns = {}; // by the grouping sign
+/** Return the pattern of a number with the signs of a language. */
+const numberPattern = (grouping) => (numberPatterns[grouping] ??= matching(RULES.signed_number, grouping));
+
+/** Return what a row matches as a pattern. */
+function matching(match, grouping = "") {
+  const values = { lacked: `[${RULES.lacked.join("")}]`, formula: LACKED_FORMULA, group: grouping || "\0", point: pointOf(grouping) };
+  return regex(match.replace(/<(lacked|formula|group|point)>/g, (_, name) => values[name]), "gu");
+}
+
+const ROWS = RULES.rows.map(([id, stage, kind, needs, match, model, back, when]) => (
+  { id, stage, kind, needs: regex(needs), pattern: match.includes("<group>") ? null : matching(match), model, back, when }));
+export const rowsOf = (...stages) => ROWS.filter(({ stage }) => stages.includes(stage));
 const [FIRST_ROWS, LATE_ROWS] = [rowsOf("keep", "form"), rowsOf("late")];
 export const LATE_NAMES = LATE_ROWS.map(({ id }) => id);
-const ANY_NEED = new RegExp([...new Set(FIRST_ROWS.map(({ needs }) => needs.source))].join("|"), "u");
-const KIND_OF = new Map([...FIRST_ROWS, ...LATE_ROWS].map(({ id, kind }) => [id, kind]));
-const [BLOCK_TAG, ROMAN_WORD] = [RULES.block_tag, PATTERNS.ROMAN_WORD].map((source) => new RegExp(`^(?:${source})`, "u"));
-const [SENTENCE_START, BEFORE_CODE_COMMA, EMOJI] = [PATTERNS.WORD_BEGINS, PATTERNS.BEFORE_CODE_COMMA, PATTERNS.EMOJI].map((source) => new RegExp(source, "u"));
-const [REACH, MAX_CODE] = [16, 64]; // characters before a word, and before a comma
-const numberPatterns = new Map(); // by the grouping sign
-
-function patternsOf({ needs, match, id }) {
-  const lacked = `[${LACKED_LETTER}${LACKED_SIGN}${LACKED_FORMULA}]`;
-  const source = match.replaceAll("<lacked>", lacked).replaceAll("<formula>", LACKED_FORMULA);
-  return { needs: new RegExp(needs, "u"), pattern: match.includes("<group>") ? null : new RegExp(source, "gu"), id };
-}
-
-/** Return the pattern of a number with the signs of a language. */
-function numberPattern(grouping) {
-  if (!numberPatterns.has(grouping)) {
-    const source = RULES.signed_number.replaceAll("<group>", grouping || "\0").replaceAll("<point>", grouping === "," ? "." : ",");
-    numberPatterns.set(grouping, new RegExp(source, "gu"));
-  }
-  return numberPatterns.get(grouping);
-}
+const KIND_OF = new Map(ROWS.map(({ id, kind }) => [id, kind]));
 
 /** Of an edit: whether the model reads it and the translation copies it, or the translation alone; and its kind. */
 export const isItem = ({ model }) => model === null;
 export const isTag = ({ model, back }) => model !== null && back !== null;
 export const kindOf = ({ row }) => KIND_OF.get(row) ?? "";
-const inForm = ({ model }) => model ?? ITEM;
+export const inForm = ({ model }) => model ?? ITEM;
 
 /**
  * A text with edits applied, and the way back of offsets.
  *
  * `source`: the user's text; `edits`: { row, start, end, model, back }, in order, none overlaps another; `text`: in which an
- * item is one `ITEM`; `kinds`: what is kept, if anything is; `lines`: spans of the user's lines in another case than that of a sentence, and
- * their case.
+ * item is one `ITEM`; `kinds`: what is kept, if anything is; `lines`: spans of the user's lines in another case than that of a
+ * sentence, and their case.
  */
 export class Form {
   constructor(source, edits = [], kinds = []) {
-    Object.assign(this, { source, edits, kinds, lines: [], offsets: [], text: source });
-    const parts = [];
-    let [end, length] = [0, 0];
+    Object.assign(this, { source, edits, kinds, lines: [], offsets: [], starts: edits.map(({ start }) => start), text: "" });
+    let end = 0;
     for (const edit of edits) {
-      length += edit.start - end;
-      this.offsets.push(length);
-      parts.push(source.slice(end, edit.start), inForm(edit));
-      [length, end] = [length + inForm(edit).length, edit.end];
+      this.text += source.slice(end, edit.start);
+      this.offsets.push(this.text.length);
+      this.text += inForm(edit);
+      ({ end } = edit);
     }
-    if (edits.length) this.text = parts.join("") + source.slice(end);
+    this.text += source.slice(end);
   }
 
   /**
@@ -68,29 +64,20 @@ export class Form {
    * An item that cuts an edit, as a lacked letter before a number does, takes it in; other edits that cut one go.
    */
   withFurther(edits) {
-    const [merged, parts] = [[], []];
-    let [index, end] = [0, 0];
+    const merged = [];
+    let [text, index, end] = ["", 0, 0]; // letters may have another case than those of the source
     for (const edit of edits) {
-      const [first, last] = this.#uncut(edit.start, edit.end);
-      if (first < end || ((first < edit.start || last > edit.end) && edit.model !== null)) continue;
-      const [start, stop] = this.userSpan([first, last]);
+      const [start, stop] = this.userSpan([edit.start, edit.end]);
+      const [first, last] = [start, stop].map((offset) => this.offsetOf(offset));
+      if (first < end || ((first < edit.start || last > edit.end) && !isItem(edit))) continue;
       while (this.edits[index]?.end <= start) merged.push(this.edits[index++]);
-      while (this.edits[index]?.start < stop) index++;
+      while (this.starts[index] < stop) index++;
       merged.push({ ...edit, start, end: stop });
-      parts.push(this.text.slice(end, first), inForm(edit));
+      text += this.text.slice(end, first) + inForm(edit);
       end = last;
     }
-    const text = parts.join("") + this.text.slice(end); // other letters may have another case
-    return Object.assign(new Form(this.source, [...merged, ...this.edits.slice(index)], this.kinds), { text, lines: this.lines });
-  }
-
-  /** Return a span of `text` with the whole of the edits at its edges. */
-  #uncut(start, end) {
-    for (const index of new Set([lastUpTo(this.offsets, start), lastUpTo(this.offsets, end - 1)])) {
-      const [first, last] = [this.offsets[index], this.offsets[index] + (index < 0 ? 0 : inForm(this.edits[index]).length)];
-      if (first < end && start < last) [start, end] = [Math.min(start, first), Math.max(end, last)];
-    }
-    return [start, end];
+    const form = new Form(this.source, [...merged, ...this.edits.slice(index)]);
+    return Object.assign(form, { text: text + this.text.slice(end), lines: this.lines });
   }
 
   /** Return the span of the user's text behind a span of `text`; edits are never cut. */
@@ -101,7 +88,7 @@ export class Form {
 
   /** Return the offset in `text` of a character of the user's text, or of the edit that it is in. */
   offsetOf(userOffset) {
-    const index = lastUpTo(this.edits.map(({ start }) => start), userOffset);
+    const index = lastUpTo(this.starts, userOffset);
     if (index < 0) return userOffset;
     const [edit, offset] = [this.edits[index], this.offsets[index]];
     return userOffset < edit.end ? offset : offset + inForm(edit).length + userOffset - edit.end;
@@ -122,146 +109,99 @@ export class Form {
     return this.edits.slice(first, last + 1).map((edit, index) => ({ offset: this.offsets[first + index], edit }))
       .filter(({ offset, edit }) => edit.back !== null && offset + inForm(edit).length <= end);
   }
+}
 
-  /** Return the case of the user's line at an offset of the user's text; null for sentence case. */
-  caseAt(offset) {
-    const line = this.lines[lastUpTo(this.lines.map(({ start }) => start), offset)];
-    return offset < line?.end ? line.case : null;
+/**
+ * Return the form of a text, after all stages.
+ *
+ * `call`: the vocabulary, the rules of the language, the signs in numbers of both languages; `kinds`: what is kept; `copies`: rules
+ * about numbers, case and sentences apply; `normalises`: the model reads plain forms.
+ */
+export function formOf(text, { vocabulary, rules, groupings, kinds, copies, normalises }) {
+  const call = { vocabulary, kinds, normalises, groupings: copies ? groupings : ["", ""] };
+  const edits = editsIn(text, FIRST_ROWS.filter((row) => isTried(row, text, call)), call);
+  let form = new Form(text, edits);
+  if (copies) {
+    const { text: cased, lines } = inSentenceCase(form.text, vocabulary, rules);
+    form.text = cased;
+    form.lines = lines.map((line) => ({ ...line, span: form.userSpan(line.span) }));
+  }
+  const late = normalises ? lateEdits(form, call) : [];
+  if (late.length) form = form.withFurther(late);
+  if (!copies || [...edits, ...late].some(({ back }) => back !== null)) form.kinds = kinds;
+  return form;
+}
+
+function isTried({ stage, kind, needs, when }, text, { vocabulary, groupings, kinds, normalises }) {
+  if (!(stage === "keep" ? kinds.includes(kind) : normalises) || !needs.test(text)) return false;
+  if (when?.startsWith("lacks")) return !vocabulary.covers(when.at(-1));
+  return !when || (when === "grouping" ? groupings[0] !== "" : groupings.every(Boolean));
+}
+
+/**
+ * Return the edits of rows in a span of a text: of the leftmost matches, the first row's.
+ *
+ * `shadow`: what patterns see of the text; `at`: returns the offset in the text of a unit of the shadow; `writtenIn`: what the
+ * user wrote in a span of the text.
+ */
+function editsIn(text, rows, call, [start, end] = [0, text.length], { shadow = text, at = (offset) => offset, writtenIn = (span) => text.slice(...span) } = {}) {
+  const [edits, part, patterns] = [[], shadow.slice(0, end), rows.map(({ pattern }) => pattern ?? numberPattern(call.groupings[0]))];
+  const search = (index, offset) => {
+    patterns[index].lastIndex = offset;
+    const match = patterns[index].exec(part);
+    return match && { first: match.index, last: match.index + match[0].length };
+  };
+  for (let matches = rows.map((_, index) => search(index, start)); ;) {
+    const leftmost = matches.reduce((best, match, index) => (match && !(matches[best]?.first <= match.first) ? index : best), -1);
+    if (leftmost < 0) return edits;
+    const [row, { first, last }] = [rows[leftmost], matches[leftmost]];
+    const further = row.model === ":emphasis" ? emphasised(text, rows, call, [first, last]) : editAt(text, row, call, [at(first), at(last)], writtenIn);
+    edits.push(...further);
+    matches = matches.map((match, index) => (index === leftmost || (further.length && match?.first < last) ? search(index, Math.max(last, first + 1)) : match));
   }
 }
 
-/** What a call decides about the table. */
-export class Rewriter {
-  /** `kinds`: what is kept; `copies`: rules about numbers, case and sentences apply; `normalises`: the model reads plain forms. */
-  constructor(vocabulary, rules, groupings, { kinds = RULES.kinds.copied, copies = true, normalises = true } = {}) {
-    Object.assign(this, { vocabulary, rules, kinds, copies, normalises, groupings: copies ? groupings : ["", ""] });
-  }
-
-  /** Return the form of a text, after all stages. */
-  read(text) {
-    const edits = this.#firstEdits(text);
-    const keeps = (list) => list.some(({ back }) => back !== null);
-    let form = new Form(text, edits, !this.copies || keeps(edits) ? this.kinds : []);
-    if (this.copies) {
-      const { text: cased, lines } = inSentenceCase(form.text, this.vocabulary, this.rules);
-      form.text = cased;
-      form.lines = lines.map(({ start, end, case: name }) => {
-        const [first, stop] = form.userSpan([start, end]);
-        return { start: first, end: stop, case: name };
-      });
-    }
-    const late = this.normalises ? this.#lateEdits(form) : [];
-    return late.length ? Object.assign(form.withFurther(late), keeps(late) && { kinds: this.kinds }) : form;
-  }
-
-  #firstEdits(text) {
-    return ANY_NEED.test(text) ? this.#edits(text, FIRST_ROWS.filter((row) => this.#isTried(row, text)), text) : []; // most texts have no need
-  }
-
-  /** Return the edits of the keep rows. */
-  keepEdits(text) {
-    return this.#edits(text, FIRST_ROWS.filter(({ stage, kind, needs }) => stage === "keep" && this.kinds.includes(kind) && needs.test(text)), text);
-  }
-
-  #isTried({ stage, kind, needs, when }, text) {
-    if (stage === "keep" ? !this.kinds.includes(kind) : !this.normalises) return false;
-    if (!needs.test(text)) return false;
-    if (!when) return true;
-    if (when.startsWith("lacks")) return !this.vocabulary.covers(Array.from(when).at(-1));
-    return when === "grouping" ? this.groupings[0] !== "" : this.groupings.every(Boolean);
-  }
-
-  /** Return the edits of rows in a span; `shadow`: what the patterns see of the text, `offsets`: where each unit stands. */
-  #edits(text, rows, shadow, start = 0, end = text.length, offsets = null) {
-    return this.#scanned(text, rows, shadow, start, end, offsets).flatMap((match) => (
-      match.row.model === ":emphasis" ? this.#emphasised(text, rows, match) : [this.#edit(text, match)]));
-  }
-
-  /** Return the matches of rows, from left to right; of those that begin at one offset, the first row's. */
-  #scanned(text, rows, shadow, start, end, offsets) {
-    const [spans, part] = [[], shadow.slice(0, end)];
-    const patterns = rows.map(({ pattern }) => pattern ?? numberPattern(this.groupings[0]));
-    const next = (index, offset) => {
-      patterns[index].lastIndex = offset;
-      const match = patterns[index].exec(part);
-      if (!match) return match;
-      const [from, to] = [match.index, match.index + match[0].length];
-      return { row: rows[index], from, to, start: offsets?.[from] ?? from, end: offsets?.[to] ?? to };
-    };
-    const matches = rows.map((_, index) => next(index, start));
-    for (;;) {
-      const first = matches.reduce((best, match, index) => (match && !(matches[best]?.from <= match.from) ? index : best), -1);
-      if (first < 0) return spans;
-      const match = { ...matches[first], model: this.#modelOf(text, matches[first]) };
-      if (match.model === null) {
-        matches[first] = next(first, Math.max(match.to, match.from + 1));
-        continue;
-      }
-      spans.push(match);
-      matches.forEach((candidate, index) => {
-        if (candidate?.from < match.to) matches[index] = next(index, match.to);
-      });
-    }
-  }
-
-  /** Return what the model reads of a match; null if that is the match itself: then other rows may match there. */
-  #modelOf(text, { row, start, end }) {
-    if (row.model[0] !== ":" || row.model === ":emphasis") return row.model;
-    const model = FUNCTIONS[row.model.slice(1)](this, text, [start, end]);
-    return model === text.slice(start, end) && row.stage !== "keep" && row.back !== COPY ? null : model;
-  }
-
-  #edit(text, { row, start, end, model }) {
-    const content = text.slice(start, end);
-    let back = row.back === ":target_signs" ? withTargetSigns(content, this.groupings) : null;
-    if (row.back === COPY && (row.stage === "keep" || model === COPY || model === "")) back = content;
-    return { row: row.id, start, end, model: model === COPY ? null : model, back };
-  }
-
-  /** Return the marks of emphasis around a text, such as "**", and the edits between them. */
-  #emphasised(text, rows, { start, end }) {
-    const content = text.slice(start, end);
-    const length = Math.min(...[/^(.)\1*/, /([*_~])\1*$/].map((run) => run.exec(content)[0].length));
-    // a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
-    if (length === content.length) return [{ row: "lacked sign", start, end, model: "", back: content }];
-    const mark = { row: "emphasis", model: "", back: content.slice(0, length) };
-    const inner = this.#edits(text, rows, text, start + length, end - length);
-    return [{ ...mark, start, end: start + length }, ...inner, { ...mark, start: end - length, end }];
-  }
-
-  /** Return the edits of a form for characters that the vocabulary lacks; what they copy is as the user wrote it. */
-  #lateEdits(form) {
-    const lacked = this.vocabulary.lacked(form.text);
-    if (!lacked.size) return [];
-    const markOf = (character) => (lacked.has(character) ? lackedMark(character) : combines(character) ? COMBINING_MARK : character);
-    const characters = Array.from(form.text);
-    const shadow = characters.map(markOf).join("");
-    const offsets = shadow.length < form.text.length ? offsetsOf(characters, markOf) : null;
-    const rows = LATE_ROWS.filter(({ kind }) => !kind || this.kinds.includes(kind));
-    return this.#edits(form.text, rows, shadow, 0, shadow.length, offsets).map((edit) => {
-      if (edit.back === null) return edit;
-      const written = form.source.slice(...form.userSpan([edit.start, edit.end]));
-      const isCopied = RULES.rows.find(({ id }) => id === edit.row).back === COPY;
-      return { ...edit, back: isCopied ? visible(written) : withTargetSigns(written, this.groupings) };
-    });
-  }
+/** Return the edit of a match; none if the model reads the match itself: then other rows may match there. */
+function editAt(text, { id, stage, model, back }, call, [start, end], writtenIn) {
+  const read = model[0] === ":" ? FUNCTIONS[model.slice(1)](call, text, [start, end]) : model;
+  if (read === null || (back !== COPY && read === text.slice(start, end))) return [];
+  const edit = { row: id, start, end, model: read === COPY ? null : read, back: null };
+  if (back === COPY) edit.back = stage === "late" ? visible(writtenIn([start, end])) : writtenIn([start, end]);
+  if (back === ":target_signs") edit.back = withTargetSigns(writtenIn([start, end]), call.groupings);
+  return [edit];
 }
 
-/** Return a mark for a lacked character, of one unit of UTF-16 as in Python. */
+/** Return the marks of emphasis around a text, such as "**", and the edits between them. */
+function emphasised(text, rows, call, [start, end]) {
+  const content = text.slice(start, end);
+  const length = Math.min(...[/^(.)\1*/, /([*_~])\1*$/].map((run) => run.exec(content)[0].length));
+  // a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
+  if (length === content.length) return [{ row: "lacked sign", start, end, model: "", back: content }];
+  const [mark, first, last] = [{ row: "emphasis", model: "", back: content.slice(0, length) }, start + length, end - length];
+  return [{ ...mark, start, end: first }, ...editsIn(text, rows, call, [first, last]), { ...mark, start: last, end }];
+}
+
+/** Return the edits of a form for characters that the vocabulary lacks; what they copy is as the user wrote it. */
+function lateEdits(form, call) {
+  const lacked = call.vocabulary.lacked(form.text);
+  if (!lacked.size) return [];
+  let [shadow, end] = ["", 0];
+  const offsets = []; // in the form, of each unit of the shadow: a lacked character has one, as in Python
+  for (const character of form.text) {
+    const mark = lacked.has(character) ? lackedMark(character) : combines(character) ? COMBINING_MARK : character;
+    for (let unit = 0; unit < mark.length; unit++) offsets.push(end + unit);
+    shadow += mark;
+    end += character.length;
+  }
+  offsets.push(end);
+  const rows = LATE_ROWS.filter(({ kind }) => !kind || call.kinds.includes(kind));
+  const writtenIn = (span) => form.source.slice(...form.userSpan(span));
+  return editsIn(form.text, rows, call, [0, shadow.length], { shadow, at: (offset) => offsets[offset], writtenIn });
+}
+
 function lackedMark(character) {
   if (/[\p{L}\p{N}_]/u.test(character)) return LACKED_LETTER;
   return /\p{Sm}/u.test(character) ? LACKED_FORMULA : LACKED_SIGN;
-}
-
-/** Return the offset in a text of each unit of its marks, and the end of the text. */
-function offsetsOf(characters, markOf) {
-  const offsets = [];
-  let end = 0;
-  for (const character of characters) {
-    for (let unit = 0; unit < markOf(character).length; unit++) offsets.push(end + unit);
-    end += character.length;
-  }
-  return [...offsets, end];
 }
 
 // ---- functions that rows name: what the model reads, `COPY`, or null
@@ -327,24 +267,21 @@ const FUNCTIONS = {
 /** Return a text with the signs of the target language in its numbers, or in those that `isConverted` accepts. */
 export function withTargetSigns(text, groupings, isConverted = () => true) {
   if (!groupings.every(Boolean)) return text;
-  const [[, point], [targetGroup, targetPoint]] = groupings.map((grouping) => [grouping, grouping === "," ? "." : ","]);
+  const [point, targetPoint] = groupings.map(pointOf);
   return text.replace(numberPattern(groupings[0]), (number) => {
     if (!isConverted(number)) return number;
     const signs = number.replace(/\p{Nd}/gu, "");
     const last = signs.at(-1);
     const hasDecimals = ".,".includes(last) && (last === point || last !== signs[0]);
     let left = signs.length;
-    return number.replace(/\P{Nd}/gu, () => (!--left && hasDecimals ? targetPoint : targetGroup));
+    return number.replace(/\P{Nd}/gu, () => (!--left && hasDecimals ? targetPoint : groupings[1]));
   });
 }
 
-const readers = new Map(); // by their kinds
-
 /** Return the edits of the keep rows of these kinds. */
 export function keepEdits(text, kinds) {
-  const key = kinds.join();
-  if (!readers.has(key)) readers.set(key, new Rewriter(null, {}, ["", ""], { kinds, copies: false, normalises: false })); // no row asks the vocabulary
-  return readers.get(key).keepEdits(text);
+  const rows = FIRST_ROWS.filter(({ stage, kind, needs }) => stage === "keep" && kinds.includes(kind) && needs.test(text));
+  return editsIn(text, rows, { groupings: ["", ""] });
 }
 
 /** Return the items of a text that a translation keeps, by the keep rows of these kinds: their texts, spans and kinds. */
@@ -369,9 +306,5 @@ export function withoutTags(translation) {
 }
 
 /** Return a text, in its form if the vocabulary lacks any of its characters. */
-export function knownForm(text, vocabulary) {
-  return vocabulary.lacked(text).size ? new Rewriter(vocabulary, {}, ["", ""], { kinds: [], copies: false }).read(text).text : text;
-}
-
-/** Whether a text has nothing to translate: no letters outside URLs, tags, placeholders and code. */
-export const lacksWords = (text) => !/\p{L}/u.test(text) || !/\p{L}/u.test(withItems(text, RULES.kinds.non_words, (part) => part, () => " "));
+export const knownForm = (text, vocabulary) => (
+  vocabulary.lacked(text).size ? formOf(text, { vocabulary, kinds: [], copies: false, normalises: true }).text : text);

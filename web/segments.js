@@ -2,61 +2,17 @@
 
 import { edgesOf, endingOf, labelIn } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./finishing.js";
-import { LOWERCASE, MAX_WORD, PATTERNS, RULES } from "./interface.js";
-import { partsIn, Reading } from "./reading.js";
-import { BREAK, isItem, LATE_NAMES, Rewriter } from "./rewriting.js";
+import { MAX_WORD, PATTERNS, RULES } from "./interface.js";
+import { regex } from "./patterns.js";
+import { partsIn, Piece } from "./reading.js";
+import { BREAK, formOf, isItem, LATE_NAMES } from "./rewriting.js";
 import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.js";
 import { unknownTokens } from "./vocabulary.js";
-import { firstOf, isLower, isMark, isUpper, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
+import { firstOf, hasLetters, isMark, isUpper, lastOf, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
-const LONG_WORD = new RegExp(PATTERNS.LONG_WORD, "gu");
+const LONG_WORD = regex(PATTERNS.LONG_WORD, "gu");
 const BREAKS = new RegExp(`${BREAK}+`, "g");
-
-/** What goes through the model at once: a `Reading`, as tokens. */
-class Piece {
-  isGlued = false; // only kept items separate it from the piece before
-  mark = null; // the end of the sentence that the model reads otherwise, if it does: see `endingOf`
-  sourceCase = null; // of the user's line, if the model reads it in sentence case instead
-  isLabel = false; // whether it is the only word of the user's line, as in a menu
-  forms = []; // of a label: pieces that the model reads, too; the translation that most forms have wins
-
-  constructor(reading, { ids, offsets }, fields = {}) {
-    Object.assign(this, { reading, ids, offsets, text: reading.text.replaceAll(BREAK, " "), ...fields });
-    [this.start, this.end] = reading.span;
-  }
-
-  /** What the user's sentence has instead of the final mark that the model reads; null if it reads the same. */
-  get ending() {
-    if (!this.mark) return null;
-    const { form } = this.reading;
-    const { start, end, mark } = this.mark;
-    const ending = start < end ? form.source.slice(...form.userSpan([start, end])) : "";
-    return !ending || ending.includes(mark) || mark === "." ? ending : form.text.slice(start, end); // the user's marks may be full width
-  }
-
-  /** The user's text. */
-  get userText() {
-    return this.reading.form.source.slice(this.start, this.end);
-  }
-
-  /** Return the span of the user's text behind a span of `text`. */
-  sourceSpan(span) {
-    return this.reading.userSpan(span);
-  }
-
-  sourceText(span) {
-    return this.reading.form.source.slice(...this.sourceSpan(span));
-  }
-
-  isCopied(span) {
-    return this.reading.isCopied(span);
-  }
-
-  isAdded(span) {
-    return this.reading.isAdded(span);
-  }
-}
 
 /** Turns texts into documents: cuts them, tokenises each piece once. */
 export class Segmenter {
@@ -81,10 +37,12 @@ export class Segmenter {
       return "\n".repeat(word.length);
     });
     const kinds = copies ? RULES.kinds.copied : isForced ? ["tags"] : [];
-    const form = new Rewriter(this.vocabulary, this.rules, this.groupings, { kinds, copies, normalises }).read(shortened);
+    const form = formOf(shortened, { ...this, kinds, copies, normalises });
     const parsed = { text, form, copies: copies || foreign.length > 0, foreign, pieces: [] };
-    const cuts = copies ? gluedCuts(form) : new Set();
-    for (const sentence of cutAt(cuts, this.#sentences(form, splits, isForced))) {
+    const cuts = copies ? gluedCuts(form) : [];
+    const isCut = new Set(cuts);
+    const lineStarts = form.lines.map(({ span }) => span[0]);
+    for (const sentence of this.#sentences(form, splits, isForced).flatMap((span) => cutAt(cuts, span))) {
       const inner = copies ? edgesOf(form.text, sentence, this.rules.has_ordinals) : sentence;
       const label = copies ? labelIn(form.text, inner) : null;
       const span = label ?? inner;
@@ -94,12 +52,12 @@ export class Segmenter {
         continue;
       }
       for (const part of this.#fitting(form, span).slice(0, isForced ? 1 : undefined)) {
-        const mayLackStop = copies && part[1] === span[1] && !cuts.has(sentence[1]);
+        const mayLackStop = copies && part[1] === span[1] && !isCut.has(sentence[1]);
         const { piece, hasText, hasUnknown } = this.#piece(form, part, { normalises, copies, mayLackStop });
-        piece.isGlued = cuts.has(piece.reading.parts[0].start);
-        piece.sourceCase = form.caseAt(piece.start);
-        piece.isLabel = label !== null && !piece.reading.items.length;
-        if (piece.isLabel) piece.forms = this.#labelForms(piece);
+        const line = form.lines[lastUpTo(lineStarts, piece.start)];
+        const isLabel = label !== null && !piece.items.length;
+        Object.assign(piece, { isGlued: isCut.has(piece.parts[0].start), sourceCase: piece.start < line?.span[1] ? line.case : null, isLabel });
+        if (isLabel) piece.forms = this.#labelForms(piece);
         if (hasText) parsed.pieces.push(piece);
         else if (hasUnknown) foreign.push([piece.start, piece.end]);
       }
@@ -107,17 +65,12 @@ export class Segmenter {
     return parsed;
   }
 
-  #encoded(reading, fields = {}) {
-    return new Piece(reading, this.#encode(reading.text), fields);
-  }
-
-  /** Tokenise a text; tags that end a sentence are read as spaces. */
-  #encode(text) {
-    if (!text.includes(BREAK)) return this.vocabulary.tokenizer.encode(text);
-    const spaced = text.replaceAll(BREAK, " ");
-    const start = spaced.length - spaced.trimStart().length;
-    const { ids, offsets } = this.vocabulary.tokenizer.encode(spaced.trim());
-    return { ids, offsets: offsets.map((span) => span && span.map((offset) => offset + start)) };
+  /** Tokenise a piece. */
+  #encoded(piece) {
+    const { text } = piece;
+    const start = text.length - text.trimStart().length; // after a tag that ends a sentence
+    const { ids, offsets } = this.vocabulary.tokenizer.encode(text.trim());
+    return Object.assign(piece, { ids, offsets: offsets.map((span) => span && span.map((offset) => offset + start)) });
   }
 
   #sentences(form, splits, joinsBlocks) {
@@ -127,19 +80,19 @@ export class Segmenter {
   }
 
   #fitting(form, span) {
-    const fits = (part) => this.#encode(new Reading(form, partsIn(form, part)).text).ids.length <= this.limit;
+    const fits = (part) => this.#encoded(new Piece(form, partsIn(form, part))).ids.length <= this.limit;
     return fits(span) ? [span] : splitToFit(form.text, span, fits);
   }
 
   /** Return a part of a form as a piece, whether it has text for the model, and anything that the vocabulary lacks. */
   #piece(form, span, { normalises, copies, mayLackStop }) {
-    const plain = this.#encoded(new Reading(form, partsIn(form, span)));
+    const plain = this.#encoded(new Piece(form, partsIn(form, span)));
     const complete = mayLackStop ? this.#withFinalMark(form, span, plain) : plain;
     const unknown = unknownTokens(this.vocabulary, complete.text, complete);
     const hasUnknown = unknown.size > 0;
     const piece = copies && hasUnknown ? this.#withoutUnknownWords(complete, unknown) : complete;
     const hasUnknownWord = this.#hasUnknown(piece) && !(normalises && isMark(piece.text));
-    const hasText = piece.reading.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.textless.has(token)));
+    const hasText = piece.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.textless.has(token)));
     return { piece, hasText, hasUnknown };
   }
 
@@ -149,10 +102,10 @@ export class Segmenter {
 
   /** Return a sentence with one final mark if the user's lacks it, or has several, such as "..." or "?!". */
   #withFinalMark(form, span, piece) {
-    const sentence = [piece.reading.parts[0].start, span[1]];
+    const sentence = [piece.parts[0].start, span[1]];
     const mark = endingOf(form.text, sentence);
     if (!mark) return piece;
-    const changed = this.#encoded(new Reading(form, partsIn(form, sentence, mark)), { mark });
+    const changed = this.#encoded(new Piece(form, partsIn(form, sentence, mark), { mark }));
     // a vocabulary may lack the mark
     return changed.ids.length > this.limit || (this.#hasUnknown(changed) && !this.#hasUnknown(piece)) ? piece : changed;
   }
@@ -161,32 +114,26 @@ export class Segmenter {
   #withoutUnknownWords(piece, unknown) {
     const spans = wordsOf(piece.text, piece.offsets).filter(({ span, tokens }) => (
       tokens.some((token) => unknown.has(token)) && !isMark(piece.text.slice(...span)) && !piece.isCopied(span))).map(({ span }) => span);
-    const changed = spans.length ? this.#encoded(piece.reading.withUnknownWords(spans), { mark: piece.mark }) : piece;
+    const changed = spans.length ? this.#encoded(piece.withUnknownWords(spans)) : piece;
     return changed.ids.length <= this.limit ? changed : piece;
   }
 
   /** Return other forms of a label that the vocabulary has: with a colon, and in lowercase with a colon. */
-  #labelForms({ text, reading, isGlued, sourceCase }) {
-    const withColon = reading.withColon();
+  #labelForms(piece) {
+    const { text } = piece;
+    const withColon = piece.withColon();
     const isCapitalised = isUpper(firstOf(text)) && text.toLowerCase().endsWith(text.slice(firstOf(text).length));
-    const forms = [withColon, ...(isCapitalised ? [withColon.lowercased()] : [])];
-    return forms.map((form) => this.#encoded(form, { isGlued, sourceCase, isLabel: true }))
+    return [withColon, ...(isCapitalised ? [withColon.lowercased()] : [])].map((form) => this.#encoded(form))
       .filter((form) => form.ids.length <= this.limit && !this.#hasUnknown(form));
   }
 
   /** Return what to translate instead of a piece whose translation lost items: it with other stand-ins, or its parts between items. */
   retries(piece, translation) {
-    const { reading, isGlued, mark, sourceCase } = piece;
-    const lost = reading.lost(translation);
+    const lost = piece.lost(translation);
     if (!lost.length) return [];
-    const changed = reading.withStandIns(lost);
-    const retry = changed && this.#encoded(changed, { isGlued, mark, sourceCase });
-    if (retry?.ids.length <= this.limit) return [retry];
-    return reading.aroundItems(mark).map(({ reading: part, hasEnding }, index) => this.#encoded(part, {
-      isGlued: index === 0 && isGlued && part.span[0] === piece.start,
-      mark: hasEnding ? mark : null,
-      sourceCase: sourceCase ?? (isLower(firstOf(part.text)) ? LOWERCASE : null), // a model begins it with a capital
-    }));
+    const retry = piece.withStandIns(lost);
+    if (retry && this.#encoded(retry).ids.length <= this.limit) return [retry];
+    return piece.aroundItems().map((part) => this.#encoded(part));
   }
 }
 
@@ -197,39 +144,33 @@ export class Segmenter {
  * sentences that is copied has the row "edge", and a line in another case the row of its case.
  */
 export function editsOf({ text, form, pieces, copies }) {
-  const [edits, standIns] = [[], new Map()];
-  for (const { reading, mark, ending } of pieces) {
-    reading.parts.forEach(({ edit }, index) => {
-      if (!edit || !isItem(edit)) return;
-      standIns.set(edit.start, reading.texts[index]);
-      if (!form.edits.includes(edit)) edits.push({ ...edit, model: reading.texts[index] });
-    });
-    if (!mark) continue;
-    const [start, end] = form.userSpan([mark.start, mark.end]);
-    edits.push({ row: "marks", start, end, model: mark.mark, back: ending });
-  }
-  edits.push(...form.edits.map((edit) => (isItem(edit) ? { ...edit, model: standIns.get(edit.start) ?? null } : edit)));
-  edits.push(...form.lines.map(({ start, end, case: row }) => (
-    { row, start, end, model: form.text.slice(form.offsetOf(start), form.offsetOf(end)), back: null })));
-  [0, ...pieces.map(({ end }) => end)].forEach((start, index) => {
+  const items = pieces.flatMap(({ parts, texts }) => parts.flatMap(({ edit }, index) => (edit && isItem(edit) ? [[edit, texts[index]]] : [])));
+  const [read, ofForm] = [new Map(items.map(([{ start }, model]) => [start, model])), new Set(form.edits)];
+  const ofPieces = items.filter(([edit]) => !ofForm.has(edit)).map(([edit, model]) => ({ ...edit, model }));
+  const marks = pieces.flatMap(({ mark, ending }) => {
+    const [start, end] = mark ? form.userSpan([mark.start, mark.end]) : [];
+    return mark ? [{ row: "marks", start, end, model: mark.mark, back: ending }] : [];
+  });
+  const lines = form.lines.map(({ span: [start, end], case: row }) => (
+    { row, start, end, model: form.text.slice(form.offsetOf(start), form.offsetOf(end)), back: null }));
+  const edges = [0, ...pieces.map(({ end }) => end)].flatMap((start, index) => {
     const end = pieces[index]?.start ?? text.length;
     const written = text.slice(start, end);
-    const isEdge = pieces.length && copies && written.trim() && !form.edits.some((edit) => start <= edit.start && edit.start < end);
-    if (isEdge) edits.push({ row: "edge", start, end, model: "", back: written });
+    const isEdge = pieces.length && copies && written.trim() && !(form.starts[lastUpTo(form.starts, start - 1) + 1] < end);
+    return isEdge ? [{ row: "edge", start, end, model: "", back: written }] : [];
   });
-  return edits.sort((left, right) => left.start - right.start || left.end - right.end);
+  const own = form.edits.map((edit) => (isItem(edit) ? { ...edit, model: read.get(edit.start) ?? null } : edit));
+  return [...ofPieces, ...marks, ...own, ...lines, ...edges]
+    .sort((left, right) => left.start - right.start || left.end - right.end);
 }
 
-/** Return the offsets between a placeholder and a letter: a sentence ends or begins there, as in "{0}Welcome". */
+/** Return the offsets between a placeholder and a letter, in order: a sentence ends or begins there, as in "{0}Welcome". */
 function gluedCuts({ text, edits, offsets }) {
-  return new Set(edits.flatMap((edit, index) => {
-    if (!isItem(edit) || edit.row !== "placeholder") return [];
+  return edits.flatMap(({ row }, index) => {
+    if (row !== "placeholder") return [];
     const [start, end] = [offsets[index], offsets[index] + 1];
-    return [
-      ...(/\p{L}$/u.test(text.slice(Math.max(start - 2, 0), start)) ? [start] : []),
-      ...(/^\p{L}/u.test(text.slice(end, end + 2)) ? [end] : []),
-    ];
-  }));
+    return [[start, lastOf(text.slice(0, start))], [end, firstOf(text.slice(end))]].filter(([, letter]) => hasLetters(letter)).map(([offset]) => offset);
+  });
 }
 
 /**
@@ -258,11 +199,8 @@ export function joinTranslations({ text, pieces, copies }, translations, { quote
   return { text: joined, starts };
 }
 
-/** Cut each span at the offsets inside it. */
-function cutAt(cuts, spans) {
-  const offsets = [...cuts].sort((left, right) => left - right);
-  return spans.flatMap(([start, end]) => {
-    const edges = [start, ...offsets.slice(lastUpTo(offsets, start) + 1, lastUpTo(offsets, end - 1) + 1), end];
-    return edges.slice(1).map((edge, index) => [edges[index], edge]);
-  });
+/** Cut a span at those of ascending offsets that are inside it. */
+function cutAt(offsets, [start, end]) {
+  const edges = [start, ...offsets.slice(lastUpTo(offsets, start) + 1, lastUpTo(offsets, end - 1) + 1), end];
+  return edges.slice(1).map((edge, index) => [edges[index], edge]);
 }

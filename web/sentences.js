@@ -4,16 +4,17 @@ import {
   BEFORE_NUMBERS, BULLETS, CLOSING, LONGEST_CHARACTER, MASKED_DOT, MIN_LAST_WORD, OPENING, PATTERNS, SENTENCE_REACH, SPACED_CLOSING,
   UNSPACED_STOPS,
 } from "./interface.js";
+import { regex } from "./patterns.js";
 import { firstOf, isLower } from "./words.js";
 
-const BREAKS = new RegExp(PATTERNS.BREAKS, "gu");
-const CLAUSE_ENDS = new RegExp(PATTERNS.CLAUSE_ENDS, "gu");
-const QUOTED = new RegExp(PATTERNS.QUOTED, "gu");
-const FIRST_ITEM = new RegExp(`^\\s*${PATTERNS.FIRST_ITEM}`, "u");
-const SPACED_DOTS = new RegExp(PATTERNS.SPACED_DOTS, "gu");
-const GOES_ON = new RegExp(`^${PATTERNS.GOES_ON}`, "u");
-const ROMAN_NUMERAL = new RegExp(`^${PATTERNS.ROMAN_NUMERAL}$`, "u");
-const INITIALS = new RegExp(`^${PATTERNS.INITIALS}$`, "u");
+const BREAKS = regex(PATTERNS.BREAKS, "gu");
+const CLAUSE_ENDS = regex(PATTERNS.CLAUSE_ENDS, "gu");
+const QUOTED = regex(PATTERNS.QUOTED, "gu");
+const FIRST_ITEM = regex(`^[\\s]*${PATTERNS.FIRST_ITEM}`);
+const SPACED_DOTS = regex(PATTERNS.SPACED_DOTS, "gu");
+const GOES_ON = regex(`^${PATTERNS.GOES_ON}`);
+const ROMAN_NUMERAL = regex(`^${PATTERNS.ROMAN_NUMERAL}$`);
+const INITIALS = regex(`^${PATTERNS.INITIALS}$`);
 const SPACES = /\s+/g;
 const escapedInBrackets = (text) => text.replace(/[\\\]\-^[(){}|/.*+?$]/g, "\\$&");
 const LEADING = new RegExp(`^[${escapedInBrackets(OPENING + BULLETS)}]+`);
@@ -23,8 +24,8 @@ const CLOSINGS = new RegExp(`[${escapedInBrackets(SPACED_CLOSING)}]`);
 
 /** Return the spans [start, end] of the sentences of a text; `rules`: from a model file. */
 export function splitSentences(text, rules) {
-  const further = rules.stops ? `|[${escapedInBrackets(rules.stops)}](?=\\s)` : "";
-  const ends = new RegExp(PATTERNS.SENTENCE_ENDS + further + (rules.has_lowercase_starts ? `|${PATTERNS.UNSPACED_END}` : ""), "gu");
+  const further = rules.stops ? `|[${escapedInBrackets(rules.stops)}](?=[\\s])` : "";
+  const ends = regex(PATTERNS.SENTENCE_ENDS + further + (rules.has_lowercase_starts ? `|${PATTERNS.UNSPACED_END}` : ""), "gu");
   const sets = { ...rules };
   for (const name of ["abbreviations", "final_abbreviations", "starters"]) sets[name] = new Set(rules[name]);
   const masked = withoutSpacedDots(text);

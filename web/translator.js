@@ -98,7 +98,7 @@ export class Translator {
       .filter((token) => hasInventedMark(piece.text, this.tokenizer.decode([token])));
     let forbidden = new Map(); // tokens, ascending, by piece
     for (const piece of pieces) {
-      const hasLostItems = piece.reading.lost(this.#output(piece)).length > 0; // which start other retries
+      const hasLostItems = piece.lost(this.#output(piece)).length > 0; // which start other retries
       if (this.#countFaults(piece) && !hasLostItems) forbidden.set(piece, ascending(inventedTokens(piece, [piece.hypothesis])));
     }
     for (let retry = 0; retry < MAX_RETRIES && forbidden.size; retry++) {
@@ -119,7 +119,7 @@ export class Translator {
   /** Return how many certain faults a hypothesis of a piece has: see translate/rounds.py. */
   #countFaults(piece, { ids } = piece.hypothesis) {
     const text = this.tokenizer.decode(ids);
-    return piece.reading.lost(text).length + countCertainFaults(piece.text, text, this.checkWords);
+    return piece.lost(text).length + countCertainFaults(piece.text, text, this.checkWords);
   }
 
   /** Return the form of a label whose translation is the most frequent one among its forms. */
@@ -241,9 +241,9 @@ export class Translator {
 
   /** Return the translation of a piece with what it keeps of its source. */
   #restored(piece, copies) {
-    const { reading, ids, offsets, hypothesis } = piece;
+    const { ids, hypothesis } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
-    const text = reading.form.kinds.length || reading.items.length ? restored(reading, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis)) : decode(hypothesis.ids);
+    const text = piece.form.kinds.length || piece.items.length ? restored(piece, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis)) : decode(hypothesis.ids);
     return copies ? finished(text, piece, { ...this.segmenter, typography: this.typography }) : text;
   }
 

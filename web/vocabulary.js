@@ -2,9 +2,10 @@
 // text/vocabulary.py.
 
 import { FIRST_RANK, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, RULES } from "./interface.js";
+import { regex } from "./patterns.js";
 
 const PLAIN_FORMS = new Map(Object.entries(RULES.plain).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
-const COMPATIBLE = new RegExp(RULES.compatible, "gu");
+const COMPATIBLE = regex(RULES.compatible, "gu");
 const ALL_INVISIBLE = new RegExp(`[${RULES.invisible}]`, "gu");
 const MAX_ANSWERS = 20000; // in a cache
 export const MAX_CACHED_LENGTH = 64; // characters of a text whose answer is cached

@@ -1,20 +1,23 @@
 // The words of a text, and spaces between parts of a translation. It follows text/words.py.
 
 import { CJK_NEIGHBOURS, MAX_DRIFT, PATTERNS } from "./interface.js";
+import { regex } from "./patterns.js";
 
-export const WORDS = new RegExp(PATTERNS.WORDS, "gu");
-const UNSPACED_SCRIPTS = new RegExp(PATTERNS.UNSPACED_SCRIPTS, "u");
-const CJK = new RegExp(`^${PATTERNS.CJK}`, "u");
+export const WORDS = regex(PATTERNS.WORDS, "gu");
+const UNSPACED_SCRIPTS = regex(PATTERNS.UNSPACED_SCRIPTS);
+const CJK = regex(`^${PATTERNS.CJK}`);
 const [TRAILING_NEIGHBOURS, LEADING_NEIGHBOURS] = [new RegExp(`[${CJK_NEIGHBOURS}]+$`), new RegExp(`^[${CJK_NEIGHBOURS}]+`)];
 export const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
 
-const NUMBERS_AND_WORDS = new RegExp(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${PATTERNS.WORDS}`, "gu");
+const NUMBERS_AND_WORDS = regex(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${PATTERNS.WORDS}`, "gu");
 
 /** Whether all cased letters of a text are capitals, and it has one. */
 export const isUpper = (text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
 
 /** Whether all cased letters of a text are lowercase, and it has one. */
 export const isLower = (text) => /\p{Lowercase}/u.test(text) && !/[\p{Uppercase}\p{Lt}]/u.test(text);
+
+export const hasLetters = (text) => /\p{L}/u.test(text);
 
 /** Whether a word has neither letters nor digits. */
 export const isMark = (word) => !/[\p{L}\p{N}]/u.test(word);

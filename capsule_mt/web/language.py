@@ -1,7 +1,8 @@
 """The rules of `text`, `checks` and `coverage` for JavaScript: constants, and patterns in its syntax.
 
-The build writes them into interface.js, so that JavaScript does not have a second copy. Rules that depend on a model's
-languages go into the model file. The cases in tests/vectors check Python and JavaScript alike.
+The build writes them into interface.js, so that JavaScript does not have a second copy; web/patterns.js expands their
+patterns, which are short there. Rules that depend on a model's languages go into the model file. The cases in
+tests/vectors check Python and JavaScript alike.
 """
 
 import re
@@ -81,15 +82,18 @@ ENTITY_NAMES = """
 """
 
 
-def javascript_pattern(pattern: str) -> str:
-    """Return a regular expression of Python in JavaScript's syntax, for the flag "u"."""
+def javascript_pattern(pattern: str, expands_case: bool = True) -> str:
+    """Return a regular expression of Python in JavaScript's syntax, for the flag "u".
+
+    expands_case: write letters in "(?i:...)" in both cases, as older browsers need it.
+    """
     written = ""
     # of each open group, the innermost one last: what `.` stands for, and whether letters stand for both cases
     groups = [(r"[^\n]", False)]
     for token in TOKENS.findall(pattern):
         dot, both_cases = groups[-1]
         if token in ("(?i:", "(?s:"):
-            written += "(?:"
+            written += "(?:" if expands_case or token == "(?s:" else token
             groups.append(("[^]" if token == "(?s:" else dot, both_cases or token == "(?i:"))
         elif token.startswith("(?P="):
             written += rf"\k<{token[4:-1]}>"
@@ -105,15 +109,21 @@ def javascript_pattern(pattern: str) -> str:
         else:
             if token == ")":
                 groups.pop()
-            is_letter = both_cases and token.isascii() and token.islower()
+            is_letter = expands_case and both_cases and token.isascii() and token.islower()
             written += f"[{token}{token.upper()}]" if is_letter else dot if token == "." else token
     return written
 
 
-def _short_pattern(pattern: str) -> str:
-    """Return `javascript_pattern` with characters instead of their escapes, which take more bytes."""
+def short_pattern(pattern: str) -> str:
+    """Return what web/patterns.js expands to `javascript_pattern`: it takes fewer bytes of a page.
+
+    It has characters instead of their escapes, Python's character classes in brackets, and "(?i:...)".
+    """
     characters = re.sub(LONG_ESCAPE, lambda match: chr(int(match[1] or match[2], 16)), pattern)
-    return javascript_pattern(characters).replace(f"[{DIGITS}]", DIGITS)
+    written = javascript_pattern(characters, expands_case=False)
+    for letter, characters in CLASSES.items():
+        written = written.replace(characters, f"\\{letter}")
+    return written.replace(r"[\d]", r"\d")
 
 
 def _escape(letter: str) -> str:
@@ -201,23 +211,22 @@ def patterns() -> dict[str, str]:
 
 
 def rules() -> dict[str, Any]:
-    """Return the table of rules without its examples, with patterns in JavaScript's syntax."""
+    """Return the table of rules without its examples, each row a list: see web/rewriting.js."""
     table = text_rules.as_json()
     del table["quotes"]  # the model file has those of its language
+    rows = [row for row in text_rules.ROWS if row.kind in ("", *text_rules.COPIED_KINDS)]  # no others are offered
     table["rows"] = [
-        row for row in table["rows"] if row["kind"] in ("", *text_rules.COPIED_KINDS)
-    ]  # no others are offered
-    for row in table["rows"]:
-        del row["example"], row["read"]
-        row |= {column: _short_pattern(row[column]) for column in ("needs", "match")}
+        row._replace(needs=short_pattern(row.needs), match=short_pattern(row.match))[: row._fields.index("example")]
+        for row in rows
+    ]
     names = ("block_tag", "bare_placeholders", "number_placeholder", "signed_number", "cased_word", "compatible")
-    return table | {name: _short_pattern(table[name]) for name in names}
+    return table | {name: short_pattern(table[name]) for name in names}
 
 
 def constants() -> dict[str, Any]:
     """Return the constants and patterns of `text`, `checks` and `coverage` by their names in JavaScript."""
     return {
-        "PATTERNS": {name: _short_pattern(pattern) for name, pattern in patterns().items()},
+        "PATTERNS": {name: short_pattern(pattern) for name, pattern in patterns().items()},
         "RULES": rules(),
         "ACCENTS": ACCENTS,
         "ENTITIES": _names_and_characters(ENTITY_NAMES.split()),
@@ -254,7 +263,7 @@ def constants() -> dict[str, Any]:
         "MAX_SMALL_NUMBER": named_values.MAX_SMALL_NUMBER,
         "MAX_INTEGER": number_forms.MAX_INTEGER,
         "ROMAN_VALUES": number_forms.ROMAN_VALUES,
-        "UNITS": [_short_pattern(pattern) for pattern in word_lists.check_words().units],
+        "UNITS": [short_pattern(pattern) for pattern in word_lists.check_words().units],
         **{name: getattr(names, name) for name in ("MIN_NAME", "MAX_NAME", "STEM", "MIN_SIMILAR", "BEFORE_NAME")},
         "MIN_UNTRANSLATED": repeated_words.MIN_UNTRANSLATED,
         "MIN_DOUBLED": repeated_words.MIN_DOUBLED,

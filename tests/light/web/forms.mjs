@@ -2,7 +2,8 @@
 //
 // Standard input: texts, the characters of a vocabulary, `rules` of sentences, and the grouping signs of two languages.
 import { readFileSync } from "node:fs";
-import { ITEM, Rewriter } from "./rewriting.js";
+import { RULES } from "./interface.js";
+import { formOf, inForm } from "./rewriting.js";
 import { Vocabulary } from "./vocabulary.js";
 
 const { texts, characters, rules, groupings } = JSON.parse(readFileSync(0));
@@ -15,13 +16,14 @@ function encode(text) {
   return { ids: [...parts.map((part) => ids.get(part) ?? 0), 1], offsets: [...offsets, null] };
 }
 
-const rewriter = new Rewriter(new Vocabulary({ encode, encodeTarget: (text) => encode(text).ids, decode: () => "a" }, 0, [1]), rules, groupings);
+const vocabulary = new Vocabulary({ encode, encodeTarget: (text) => encode(text).ids, decode: () => "a" }, 0, [1]);
+const call = { vocabulary, rules, groupings, kinds: RULES.kinds.copied, copies: true, normalises: true };
 
 /** Whether a form is its text with each edit in place, but for the case of letters. */
 function isUndone({ text, source, edits }) {
   let [expected, end] = ["", 0];
   for (const edit of edits) {
-    expected += source.slice(end, edit.start) + (edit.model ?? ITEM);
+    expected += source.slice(end, edit.start) + inForm(edit);
     ({ end } = edit);
   }
   const [read, written] = [text, expected + source.slice(end)].map((part) => part.replaceAll("İ", "I").toLowerCase());
@@ -29,7 +31,7 @@ function isUndone({ text, source, edits }) {
 }
 
 process.stdout.write(JSON.stringify(texts.map((text) => {
-  const form = rewriter.read(text);
+  const form = formOf(text, call);
   const edits = form.edits.map(({ row, start, end, model, back }) => [row, text.slice(start, end), model, back]).filter(([, written, model]) => written !== model);
   return [form.text, edits, isUndone(form)];
 })));

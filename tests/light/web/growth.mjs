@@ -5,13 +5,14 @@ import { readFileSync } from "node:fs";
 import { checksOf } from "./checks.js";
 import { finished } from "./finishing.js";
 import { RULES } from "./interface.js";
-import { partsIn, Reading } from "./reading.js";
+import { partsIn, Piece } from "./reading.js";
 import { Form, keepEdits } from "./rewriting.js";
 import { restored } from "./restoring.js";
-import { joinTranslations, Segmenter } from "./segments.js";
+import { editsOf, joinTranslations, Segmenter } from "./segments.js";
 import { Vocabulary } from "./vocabulary.js";
 
 const [MAX_RATIO, MIN_SECONDS, TRIES] = [8, 0.02, 5];
+const MAX_WORDS = 10; // beside tags: the time grows with tags times words, and models bound the words of a sentence
 const { pairs, rules, words } = JSON.parse(readFileSync(0));
 const ids = new Map();
 
@@ -25,30 +26,34 @@ function encode(text) {
 const vocabulary = new Vocabulary({ encode, encodeTarget: (text) => encode(text).ids, decode: () => "a" }, 0, [1]);
 const segmenter = new Segmenter(vocabulary, rules, Infinity, new Set([0, 1]), [",", "."]);
 const typography = { quotes: ["“", "”"], colon: "\xa0:", spaces: true, dotless_i: false };
-/** Return a text as a model reads it of which items are kept, and nothing else changes. */
+/** Return a text as a piece of which items are kept, and nothing else changes. */
 function kept(text, standIns) {
   const form = new Form(text, keepEdits(text, RULES.kinds.copied), RULES.kinds.copied);
-  return new Reading(form, partsIn(form, [0, form.text.length]), standIns);
+  return new Piece(form, partsIn(form, [0, form.text.length]), { standIns });
 }
 
 const functions = {
   documents: (text) => {
     const parsed = segmenter.document(text);
-    const translations = parsed.pieces.map((piece) => finished(piece.reading.text, piece, { ...segmenter, typography }));
+    const translations = parsed.pieces.map((piece) => finished(piece.text, piece, { ...segmenter, typography }));
     joinTranslations(parsed, translations, typography);
+    editsOf(parsed);
   },
   checks: (text) => {
     checksOf(text, text, words);
     checksOf(text, text.replaceAll("a", "o").replaceAll("1", "2"), words);
   },
   retries: (text) => {
-    const reading = kept(text);
-    (reading.withStandIns(reading.lost("a")) ?? reading).lost(text);
-    reading.aroundItems(null);
+    const piece = kept(text);
+    (piece.withStandIns(piece.lost("a")) ?? piece).lost(text);
+    piece.aroundItems();
   },
   restored: (text) => {
-    const reading = kept(text, new Map());
-    if (!reading.tags.length) restored(reading, [], [], () => text, () => []);
+    const piece = kept(text, new Map());
+    const { ids: source, offsets } = encode(piece.text);
+    if (piece.tags.length && source.length > MAX_WORDS) return;
+    const target = piece.tags.length ? source : [];
+    restored(Object.assign(piece, { offsets }), target, () => (piece.tags.length ? piece.text : text), () => target.map(() => source.map(() => 1)));
   },
 };
 

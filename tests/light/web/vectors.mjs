@@ -14,8 +14,8 @@ import {
   asLabel, colonOfLabel, mostFrequent, outsideItems, separatorWithQuotes, withCopiedNumbers, withEnding, withEscapedQuotes, withFrenchSpaces, withQuotes,
 } from "./finishing.js";
 import { RULES } from "./interface.js";
-import { isEmphasis, partsIn, Reading, writtenOf } from "./reading.js";
-import { Form, itemsIn, keepEdits, knownForm, Rewriter, withoutTags } from "./rewriting.js";
+import { isEmphasis, partsIn, Piece, writtenOf } from "./reading.js";
+import { Form, formOf as readAs, itemsIn, keepEdits, knownForm, withoutTags } from "./rewriting.js";
 import { restored } from "./restoring.js";
 import { joinTranslations, Segmenter } from "./segments.js";
 import { splitSentences, splitToFit, stripped } from "./sentences.js";
@@ -27,9 +27,10 @@ const answers = {};
 
 const COPIED = RULES.kinds.copied;
 /** Return what the rules make of a text. */
-const formOf = (text, vocabulary, language = {}, groupings = ["", ""], options = {}) => new Rewriter(vocabulary, language, groupings, options).read(text);
-/** Return a form as one reading. */
-const whole = (form) => new Reading(form, partsIn(form, [0, form.text.length]));
+const formOf = (text, vocabulary, language = {}, groupings = ["", ""], options = {}) => (
+  readAs(text, { vocabulary, rules: language, groupings, kinds: COPIED, copies: true, normalises: true, ...options }));
+/** Return a form as one piece. */
+const whole = (form) => new Piece(form, partsIn(form, [0, form.text.length]));
 /** Return a text as a model reads it of which items are kept, and nothing else changes. */
 const kept = (text) => whole(new Form(text, keepEdits(text, COPIED), COPIED));
 /** Return the text of a form, with the user's characters of its items and tags. */
@@ -73,8 +74,8 @@ answers.copying = {
   cases: vectors("copying").cases.map(({ text, ...language }) => {
     const form = new Form(text, keepEdits(text, COPIED), COPIED);
     const span = withoutCopiedEdges(form.text, stripped(form.text, [0, form.text.length]), language.has_ordinals ?? true);
-    const { span: userSpan } = span[0] < span[1] ? new Reading(form, partsIn(form, span)) : { span: [0, 0] };
-    return { text, ...language, translated: text.slice(...userSpan), items: itemsIn(text, COPIED).map((item) => [item.kind, item.text]) };
+    const { start, end } = span[0] < span[1] ? new Piece(form, partsIn(form, span)) : { start: 0, end: 0 };
+    return { text, ...language, translated: text.slice(start, end), items: itemsIn(text, COPIED).map((item) => [item.kind, item.text]) };
   }),
 };
 
@@ -111,10 +112,10 @@ answers.marks = {
       text,
       ids: tokens.map((_, token) => (unknown.includes(token) ? 0 : token + 3)),
       offsets: spansIn(text, tokens),
-      sourceSpan: (span) => span,
+      form: { source: text },
+      userSpan: (span) => span,
       isCopied: () => false,
       isAdded: () => false,
-      sourceText: (span) => text.slice(...span),
     };
     const lists = { optional_words: new Set(optional), function_words: new Set(functional) };
     const { words, score } = coverPiece(piece, received, { ...calibration, ...lists }, 0, translation);
@@ -168,11 +169,11 @@ function translated({ text, unknown, outputs }) {
     return retries.length ? retries.flatMap(write) : [piece];
   };
   document.pieces = document.pieces.flatMap(write);
-  const translations = document.pieces.map(({ reading, ids, offsets, written }) => {
-    const target = encode(written).ids;
+  const translations = document.pieces.map((piece) => {
+    const target = encode(piece.written).ids;
     const isSame = (left, right) => Number(bare(left) !== "" && bare(left) === bare(right));
-    const align = () => target.map((word) => ids.map((token) => isSame(word, token)));
-    return restored(reading, offsets, target, decode, align);
+    const align = () => target.map((word) => piece.ids.map((token) => isSame(word, token)));
+    return restored(piece, target, decode, align);
   });
   const unexpected = inputs.filter((part) => !writes.has(part)); // with other settings, a model may read others of `outputs`
   return { text, unknown, outputs: unexpected.length ? unexpected : outputs, translation: joinTranslations(document, translations).text };
@@ -220,11 +221,12 @@ answers.capitals = {
 };
 
 const casing = vectors("casing");
+const caseAt = ({ lines }, offset) => lines.find(({ span: [start, end] }) => start <= offset && offset < end)?.case ?? null;
 const casedVocabulary = vocabularyOf([...casing.words, ...casing.characters]);
 answers.casing = {
   cases: casing.cases.map(({ text, lines: parts }) => {
     const form = formOf(text, casedVocabulary, rules.en);
-    const lines = form.lines.length === parts.length ? parts.map(([part]) => [part, form.caseAt(text.indexOf(part))]) : form.lines;
+    const lines = form.lines.length === parts.length ? parts.map(([part]) => [part, caseAt(form, text.indexOf(part))]) : form.lines;
     return { text, read: asWritten(form), lines };
   }),
   translations: casing.translations.map(({ text, case: sourceCase }) => (
@@ -283,7 +285,7 @@ answers.forced = {
   cases: vectors("forced").cases.map(({ text, translation }) => {
     const { segmenter: wordSegmenter, decode, encode } = segmenterOfWords([]);
     const [piece] = wordSegmenter.document(text, { isForced: true }).pieces;
-    const source = piece ? piece.offsets.filter((span) => span).map((span) => piece.sourceText(span)) : null;
+    const source = piece ? piece.offsets.filter((span) => span).map((span) => text.slice(...piece.userSpan(span))) : null;
     const target = piece ? decode(encode(withoutTags(translation)).ids) : null;
     return { text, translation, source, read: piece ? decode(piece.ids) : null, target };
   }),
@@ -330,8 +332,8 @@ answers.alignment = {
 
 answers.emphasis = {
   cases: vectors("emphasis").cases.map(({ text }) => {
-    const reading = kept(text);
-    return { text, read: reading.text, marks: reading.parts.filter(isEmphasis).map(writtenOf) };
+    const piece = kept(text);
+    return { text, read: piece.text, marks: piece.parts.filter(isEmphasis).map(writtenOf) };
   }),
 };
 
