@@ -284,6 +284,8 @@ TOKENIZER_CHANGES: dict[str, dict[str, Callable[[Path, random.Random], None]]] =
 
 
 def _swap(first: Path, second: Path) -> None:
+    if not (first.exists() and second.exists()):  # another change has removed one
+        return
     contents = second.read_bytes(), first.read_bytes()
     first.write_bytes(contents[0])
     second.write_bytes(contents[1])
