@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.ctranslate2_files import CONFIG_VERSION, CTranslate2File
+from capsule_mt.models.fairseq_tokenizer import num_languages_in
 from capsule_mt.models.opening import open_file, read_text
 from capsule_mt.models.weights import CheckpointError, read_json, read_json_list
 
@@ -21,6 +22,7 @@ ARGOS_PIECES, ARGOS_BPE = "sentencepiece.model", "bpe.model"
 PAIR_OF_PIECES = "source.spm", "target.spm"
 PIECES_ENDINGS = ".spm", ".model"
 # fields of config.json with the values that change nothing; those of `Settings` are read
+REQUIRED = "unk_token", "bos_token", "eos_token", "add_source_bos", "add_source_eos"
 NEUTRAL: dict[str, tuple[Any, ...]] = {"multi_query_attention": (False, None), "quantization_type": (0, None)}
 
 
@@ -137,6 +139,11 @@ def settings_of(stored: CTranslate2File) -> Settings:
             raise UnsupportedModelError(f"{file}: `{name}` {shown(value)} is not supported, only {NEUTRAL[name][0]}")
         if name not in NEUTRAL and name not in Settings._fields:
             raise UnsupportedModelError(f"{file}: `{name}` is not known")
+    for name in REQUIRED:
+        if name not in config:
+            raise CheckpointError(f"{file}: lacks `{name}`, which CTranslate2's converters write: copy the file again")
+    # without a start token, CTranslate2 starts with the first token of a call's prefix
+    config.setdefault("decoder_start_token", None)
     # a transformers converter writes `null` for a token that the tokenizer lacks
     fields = {name: config[name] for name in Settings._fields if name in config}
     if fields.get("bos_token", "") is None:
@@ -200,7 +207,11 @@ def _tokens_in(file: str, unknown: str) -> list[str]:
         "".join(tokens).encode()
     except UnicodeEncodeError:
         raise CheckpointError(f"{file}: has a token with half of a surrogate pair") from None
-    return tokens if unknown in tokens else [*tokens, unknown]
+    if unknown in tokens:
+        return tokens
+    if num_languages_in(tokens):
+        raise CheckpointError(f"{file}: lacks {shown(unknown)}, the `unk_token` of a model of many languages")
+    return [*tokens, unknown]
 
 
 def _lines_in(file: str) -> list[str]:

@@ -1,5 +1,6 @@
 """CTranslate2 itself (PyPI): builds and converts models, and says how it translates and scores with them."""
 
+import atexit
 import json
 import os
 import shutil
@@ -21,11 +22,16 @@ SPM = FOLDER / "joint.spm"
 LINES = [line for side in ("de", "en") for line in (FOLDER / f"train.{side}").read_text("utf-8").splitlines()]
 
 
+class JudgeError(Exception):
+    """CTranslate2 does not do a job, and says why, or its process has ended."""
+
+
 class Judge:
-    """CTranslate2, installed once in the folder `cache`. It runs in a process of its own."""
+    """CTranslate2, installed once in the folder `cache`. It runs in a process of its own, until a job ends that."""
 
     def __init__(self, cache: Path) -> None:
         self.site = Path(os.environ.get(VARIABLE) or self._install(cache))
+        self._process: subprocess.Popen[str] | None = None
 
     def _install(self, cache: Path) -> Path:
         site = cache / f"ctranslate2-{VERSION}"
@@ -40,13 +46,32 @@ class Judge:
 
     def run(self, job: str, **arguments: Any) -> Any:
         """Return the result of a job of process.py."""
+        process = self._process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"do": job, **arguments}) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            self._process = None
+            raise JudgeError(f"CTranslate2 has ended with code {process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise JudgeError(answer["error"]) from RuntimeError(answer["traceback"])
+        return answer["result"]
+
+    def _start(self) -> "subprocess.Popen[str]":
         environment = {**os.environ, "PYTHONPATH": str(self.site), "OMP_NUM_THREADS": "1"}
-        text = json.dumps({"do": job, **arguments})
-        ran = subprocess.run(
-            [sys.executable, str(PROCESS)], input=text, capture_output=True, text=True, check=False, env=environment
+        process = subprocess.Popen(
+            [sys.executable, str(PROCESS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
         )
-        assert ran.returncode == 0, ran.stderr[-2000:]
-        return json.loads(ran.stdout)
+        atexit.register(process.kill)
+        return process
 
     def build(self, folder: Path, tokens: list[str] | None = None, **variant: Any) -> Path:
         """Write the model of a variant, with the SentencePiece model that cuts its text."""

@@ -1,4 +1,4 @@
-"""The process that has CTranslate2: `python process.py` reads a job in JSON and prints its result in JSON.
+"""The process that has CTranslate2: it reads a job from each line in JSON, and prints the result in JSON.
 
 Jobs: `build` writes the model of a variant (see variants.py) with random weights, as the layers of OpenNMT-py, or
 converts a checkpoint of transformers; `translate` and `score` ask CTranslate2 itself.
@@ -8,6 +8,8 @@ import json
 import math
 import os
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import ctranslate2
 import numpy as np
 from ctranslate2.specs import common_spec, model_spec, transformer_spec
 
-HEADS, POSITIONS = 4, 160
+HEADS, POSITIONS, DEPTHS = 4, 160, (2, 2)
 SPECIAL = ["<unk>", "<s>", "</s>", "<blank>"]
 
 
@@ -30,7 +32,7 @@ def build(folder: str, pieces: list[str], spec: dict[str, Any], config: dict[str
     """
     tokens = [*options.get("special", SPECIAL), *pieces]
     sizes = [options.get("source_size", len(tokens)), len(tokens)]
-    model = _spec_of(spec)
+    model = _spec_of(spec, options.get("heads", HEADS), options.get("depths", DEPTHS))
     generator = np.random.default_rng(options.get("seed", 1))
     fill = _Filler(generator, sizes, options, model)
     model_spec.visit_spec(model, fill)
@@ -52,15 +54,15 @@ def build(folder: str, pieces: list[str], spec: dict[str, Any], config: dict[str
     model.save(folder)
 
 
-def _spec_of(spec: dict[str, Any]) -> transformer_spec.TransformerSpec:
+def _spec_of(spec: dict[str, Any], heads: int, depths: Sequence[int]) -> transformer_spec.TransformerSpec:
     of_decoder = {name: spec[name] for name in ("alibi", "rotary_dim") if name in spec}
     shared = {name: value for name, value in spec.items() if name not in of_decoder}
     shared["activation"] = common_spec.Activation(shared.get("activation", 0))
     if not of_decoder:
-        return transformer_spec.TransformerSpec.from_config((2, 2), HEADS, **shared)
-    encoder = transformer_spec.TransformerEncoderSpec(2, HEADS, **shared)
+        return transformer_spec.TransformerSpec.from_config(tuple(depths), heads, **shared)
+    encoder = transformer_spec.TransformerEncoderSpec(depths[0], heads, **shared)
     return transformer_spec.TransformerSpec(
-        encoder, transformer_spec.TransformerDecoderSpec(2, HEADS, **shared, **of_decoder)
+        encoder, transformer_spec.TransformerDecoderSpec(depths[1], heads, **shared, **of_decoder)
     )
 
 
@@ -70,7 +72,7 @@ class _Filler:
     def __init__(self, generator: Any, sizes: list[int], options: dict[str, Any], model: Any) -> None:
         self._generator, self._sizes, self._options, self._model = generator, sizes, options, model
         self._width, self._inner = options.get("width", 32), options.get("inner", 48)
-        self._positions = options.get("num_positions", POSITIONS)
+        self._positions, self._heads = options.get("num_positions", POSITIONS), options.get("heads", HEADS)
 
     def __call__(self, spec: Any, name: str, value: Any) -> None:
         *scope, attribute = name.split("/")
@@ -100,9 +102,9 @@ class _Filler:
         if attribute == "encodings":
             return (self._positions, self._width)
         if attribute.startswith("relative_position"):
-            return (17, self._width // HEADS)
+            return (17, self._width // self._heads)
         if attribute.startswith("relative_attention"):
-            return (8, HEADS)
+            return (8, self._heads)
         if attribute not in ("weight", "bias") or not scope:
             return None
         rows, columns = self._matrix(scope)
@@ -115,7 +117,7 @@ class _Filler:
             return (self._width, self._inner) if scope[-1] == "linear_1" else (self._inner, self._width)
         stacks = {"self_attention": (3, 1), "attention": (1, 2, 1)}[scope[-2]]
         if getattr(self._model.encoder, "multi_query_attention", False) and scope[-1] == "linear_0":
-            return (self._width + 2 * self._width // HEADS, self._width)
+            return (self._width + 2 * self._width // self._heads, self._width)
         return stacks[int(scope[-1].rpartition("_")[2])] * self._width, self._width
 
 
@@ -166,9 +168,14 @@ def score(
 
 
 def main() -> None:
-    job = json.load(sys.stdin)
     functions = {function.__name__: function for function in (build, convert, convert_marian, translate, score)}
-    json.dump(functions[job.pop("do")](**job), sys.stdout)
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            answer = {"result": functions[job.pop("do")](**job)}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

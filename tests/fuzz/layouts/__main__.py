@@ -8,6 +8,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -49,6 +50,20 @@ def outcome_of(case: dict, folder: Path) -> tuple[str, str]:
     return ("FINDING: differs", message) if message else ("equal", "")
 
 
+def drawn_cases(seed: int, families: list[str], count: int) -> Iterator[dict]:
+    """Draw a folder of each family in turn; a family's folders do not depend on which others are drawn."""
+    generators = {name: random.Random(f"{seed} {name}") for name in families}
+    for index in range(count):
+        name = families[index % len(families)]
+        yield json.loads(json.dumps(FAMILIES[name].make(generators[name])))
+
+
+def outcomes_in(log: Path | None) -> dict[str, str]:
+    """Return the outcomes that a run before this one has written down, by the names of their cases."""
+    lines = log.read_text().splitlines() if log is not None and log.exists() else []
+    return {name: outcome for name, outcome, _ in (line.split("\t") for line in lines if line.count("\t") == 2)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folders", type=int, default=100)
@@ -57,27 +72,31 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a folder for the cases of findings")
     parser.add_argument("--case", type=Path, help="read the folder of this case alone")
     parser.add_argument("--verbose", action="store_true", help="print why folders were refused")
+    parser.add_argument("--log", type=Path, help="a file with a line for each folder; those in it are not read again")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    cases = drawn_cases(arguments.seed, arguments.families.split(","), arguments.folders)
     if arguments.case is not None:
-        cases = [json.loads(arguments.case.read_text())]
-    else:
-        generator, names = random.Random(arguments.seed), arguments.families.split(",")
-        cases = (FAMILIES[names[index % len(names)]].make(generator) for index in range(arguments.folders))
+        cases = iter([json.loads(arguments.case.read_text())])
     outcomes, start, num_findings = Counter(), time.monotonic(), 0
-    for drawn in cases:
-        case = json.loads(json.dumps(drawn))
-        with tempfile.TemporaryDirectory() as parent:
-            outcome, reason = outcome_of(case, Path(parent) / case.get("title", "model"))
+    known = outcomes_in(arguments.log)
+    for case in cases:
+        content = json.dumps(case)
+        name = f"{case['family']}-{sha256(content.encode()).hexdigest()[:10]}.json"
+        outcome, reason = known.get(name, ""), "as the log says"
+        if not outcome:
+            with tempfile.TemporaryDirectory() as parent:
+                outcome, reason = outcome_of(case, Path(parent) / case.get("title", "model"))
         outcomes[f"{case['family']}: {outcome}"] += 1
         is_finding = outcome.startswith("FINDING")
         if is_finding or arguments.verbose:
-            content = json.dumps(case)
-            name = f"{case['family']}-{sha256(content.encode()).hexdigest()[:10]}.json"
             print(f"{name} {outcome}: {reason[:400]}", flush=True)
-            if is_finding and arguments.keep is not None:
-                arguments.keep.mkdir(parents=True, exist_ok=True)
-                (arguments.keep / name).write_text(content + "\n")
+        if is_finding and arguments.keep is not None:
+            arguments.keep.mkdir(parents=True, exist_ok=True)
+            (arguments.keep / name).write_text(content + "\n")
+        if arguments.log is not None and name not in known:
+            with arguments.log.open("a") as log:
+                log.write(f"{name}\t{outcome}\t{' '.join(reason.split())[:400]}\n")
         num_findings += is_finding
     for name, count in sorted(outcomes.items()):
         print(f"{count:6} {name}")

@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.fuzz.layouts import hub, marian
+from tests.ctranslate2.judge import VARIABLE as CTRANSLATE2
+from tests.fuzz.layouts import ctranslate2, hub, marian
 from tests.fuzz.layouts.reading import Reading
-from tests.marian.judge import VARIABLE
+from tests.marian.judge import VARIABLE as PYMARIAN
 
 Case = dict[str, Any]
 
@@ -27,9 +28,13 @@ class Family(NamedTuple):
     rank: Callable[[Case, list[float]], float] | None = None
 
 
-# a family of CTranslate2 folders goes here, too: its judge is `ctranslate2`
 FAMILIES: dict[str, Family] = {
     name: Family(partial(hub.make, name), hub.write, hub.read_ours, hub.read_theirs) for name in hub.families()
 }
-if VARIABLE in os.environ:  # the Python that has pymarian
+VARIABLES = {"marian": PYMARIAN, "ctranslate2": CTRANSLATE2}  # of the environment: where the judges are
+if PYMARIAN in os.environ:
     FAMILIES["marian"] = Family(marian.make, marian.write, marian.read_ours, marian.read_theirs, marian.rank)
+if CTRANSLATE2 in os.environ:
+    FAMILIES["ctranslate2"] = Family(
+        ctranslate2.make, ctranslate2.write, ctranslate2.read_ours, ctranslate2.read_theirs
+    )

@@ -235,6 +235,34 @@ def test_a_configuration_is_read_strictly(fields, message, folder):
         load_model(folder)
 
 
+@pytest.mark.parametrize("name", ["add_source_bos", "add_source_eos", "bos_token", "eos_token", "unk_token"])
+def test_a_configuration_that_lacks_a_field_is_refused(name, folder):
+    """CTranslate2 has no default for these: it ends with an error, or with what is in memory."""
+    config = json.loads((folder / "config.json").read_text())
+    del config[name]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"lacks `{name}`, which"):
+        load_model(folder)
+
+
+def test_a_model_without_a_start_token_is_refused(folder):
+    """CTranslate2 then starts with the first token of a call's prefix."""
+    config = json.loads((folder / "config.json").read_text())
+    del config["decoder_start_token"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModelError, match="`decoder_start_token` is null"):
+        load_model(folder)
+
+
+def test_languages_without_an_unknown_token_are_refused(tmp_path):
+    """CTranslate2 adds the token after the languages, where it would hide them from us."""
+    folder = ctranslate2_folder("nllb", tmp_path / "nllb")
+    tokens = json.loads((folder / "shared_vocabulary.json").read_text("utf-8"))
+    (folder / "shared_vocabulary.json").write_text(json.dumps([token for token in tokens if token != "<unk>"]))
+    with pytest.raises(CheckpointError, match="lacks '<unk>'"):
+        load_model(folder)
+
+
 def test_files_that_are_missing_are_named(folder):
     pieces = folder / "sentencepiece.model"
     shutil.copy(pieces, folder / "other.spm")
