@@ -92,13 +92,14 @@ class Casing(NamedTuple):
         if (lowercase := self.without_capitals(line)) is not None:
             return lowercase, CAPITALS
         words = _words(line)
-        if words and self.vocabulary.covers(self._capitalised(words[0][0][0])):  # some models read lowercase only
-            if _is_lowercase(words):
-                starts = [*self._sentence_starts(words[0].string), *_ends_of(QUOTED_START, line)]
-                return self._with_names(self._with_capitals_at(starts, line)), LOWERCASE
-            if _begins_in_lowercase(words):
-                return self._with_capitals_at([words[0].start()], line), LOWERCASE_START
-        return (self._without_title(line, words) if self._is_title(words) else line), None
+        is_lowercase = bool(words) and _is_lowercase(words)
+        begins_in_lowercase = bool(words) and _begins_in_lowercase(words)
+        if not ((is_lowercase or begins_in_lowercase) and self.vocabulary.covers(self._capitalised(words[0][0][0]))):
+            return (self._without_title(line, words) if self._is_title(words) else line), None
+        if is_lowercase:  # and some models read lowercase only
+            starts = [*self._sentence_starts(words[0].string), *_ends_of(QUOTED_START, line)]
+            return self._with_names(self._with_capitals_at(starts, line)), LOWERCASE
+        return self._with_capitals_at([words[0].start()], line), LOWERCASE_START
 
     def without_capitals(self, text: str) -> str | None:
         """Return a text in capitals in sentence case; `None` for any other text."""

@@ -16,7 +16,10 @@ CHECKPOINTS = Path(__file__).resolve().parents[3] / "checkpoints"
 
 
 TOKENIZER = CharacterTokenizer([*VECTORS["words"], *VECTORS["characters"]])
-LETTERS = {letter for case in CAPITALS_VECTORS["cases"] for text in case.values() for letter in text or ""}
+# in this order: the rank of a word is that of its tokens
+LETTERS = dict.fromkeys(
+    letter for case in CAPITALS_VECTORS["cases"] for text in case.values() for letter in text or ""
+)
 
 
 @pytest.fixture(scope="module")
