@@ -1,13 +1,13 @@
 // Which words of a text and of its translation belong together. It follows text/alignment.py.
 
-import { MIN_SHARE, MIN_SHARE_OF_BEST, PATTERNS } from "./interface.js";
+import { MIN_SHARE, MIN_SHARE_OF_BEST, SPLIT_WORDS_PATTERN } from "./interface.js";
 import { regex } from "./patterns.js";
 import { writtenOf } from "./reading.js";
 import { sumOf, targetEnds } from "./restoring.js";
 import { inPlainLetters } from "./vocabulary.js";
 import { isMark, WORDS, wordsOf } from "./words.js";
 
-const SPLIT_WORDS = regex(PATTERNS.SPLIT_WORDS, "gu");
+const SPLIT_WORDS = regex(SPLIT_WORDS_PATTERN, "gu");
 const wordSpans = (text) => Array.from(text.matchAll(WORDS), ({ 0: word, index }) => [index, index + word.length]);
 
 /**

@@ -4,19 +4,20 @@
 // letter ı, the small form of I, as Turkish does.
 
 import {
-  ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, FINAL_MARKS, LOG_RANK_OF_UNKNOWN, LOWERCASE, LOWERCASE_START, MAX_MARGIN_OF_WORDS,
-  MAX_SHORT_WORD, MIN_CAPITAL_SHARE, MIN_CAPITALS, MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LINE_WORDS,
-  MIN_START_WORDS, NAME_MARGIN, PATTERNS, RULES,
+  ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, CAPITAL_BEGINS_PATTERN, CASED_WORD_PATTERN, FINAL_MARKS, ITEM, LINE_PATTERN,
+  LOG_RANK_OF_UNKNOWN, LONG_LOWERCASE_WORD_PATTERN, LOWERCASE, LOWERCASE_START, MAX_MARGIN_OF_WORDS, MAX_SHORT_WORD, MAY_START_PATTERN,
+  MIN_CAPITALS, MIN_CAPITAL_SHARE, MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LINE_WORDS, MIN_START_WORDS,
+  NAME_MARGIN, NO_WORDS_PATTERN, QUOTED_START_PATTERN, VARIABLE_PATTERN,
 } from "./interface.js";
 import { regex } from "./patterns.js";
 import { splitSentences } from "./sentences.js";
 import { firstOf, isLower, isUpper, lastOf } from "./words.js";
 
 const [CASED_WORD, CAPITAL_BEGINS, NO_WORDS, LINE, MAY_START, QUOTED_START] = [
-  RULES.cased_word, PATTERNS.CAPITAL_BEGINS, PATTERNS.NO_WORDS, PATTERNS.LINE, PATTERNS.MAY_START, PATTERNS.QUOTED_START,
+  CASED_WORD_PATTERN, CAPITAL_BEGINS_PATTERN, NO_WORDS_PATTERN, LINE_PATTERN, MAY_START_PATTERN, QUOTED_START_PATTERN,
 ].map((pattern) => regex(pattern, "gu"));
-const [VARIABLE, LONG_LOWERCASE_WORD] = [`^${PATTERNS.VARIABLE}$`, PATTERNS.LONG_LOWERCASE_WORD].map((pattern) => regex(pattern));
-const MAY_BEGIN = new RegExp(`[\\p{L}\\p{N}${RULES.item}]`, "u");
+const [VARIABLE, LONG_LOWERCASE_WORD] = [`^${VARIABLE_PATTERN}$`, LONG_LOWERCASE_WORD_PATTERN].map((pattern) => regex(pattern));
+const MAY_BEGIN = new RegExp(`[\\p{L}\\p{N}${ITEM}]`, "u");
 const lengthOf = (text) => Array.from(text).length;
 
 const lowered = (text, dotlessI) => (dotlessI ? text.replaceAll("I", "ı").replaceAll("İ", "i") : text).toLowerCase();
@@ -112,7 +113,7 @@ class Casing {
     if (!words.length || (lengthOf(words.join("")) < MIN_CAPITALS && words.reduce(margin, 0) >= MAX_MARGIN_OF_WORDS)) return null;
     // in other languages, "İ" becomes two characters
     const [lowercase, starts] = [lowered(this.dotlessI ? text : text.replaceAll("İ", "I"), this.dotlessI), lastOffsets(CAPITAL_BEGINS, text)];
-    const cased = withWords(lowercase, Array.from(starts, (start) => spanOfCharacter(text, start)), (letter) => letter);
+    const cased = lowercase.replace(/[^]/gu, (letter, offset) => (starts.has(offset) ? text.slice(offset, offset + letter.length) : letter));
     return this.#withNames(this.#withCapitalsAt(lastOffsets(QUOTED_START, cased), cased));
   }
 
@@ -187,11 +188,6 @@ class Casing {
     if (!this.vocabulary.covers(upper)) return -LOG_RANK_OF_UNKNOWN; // of "NÃO" the vocabulary may know only the lowercase form
     return Math.min(this.vocabulary.logRank(word), this.vocabulary.logRank(capitalised(word, this.dotlessI))) - this.vocabulary.logRank(upper);
   }
-}
-
-function spanOfCharacter(text, start) {
-  const character = String.fromCodePoint(text.codePointAt(start));
-  return { text: character, start, end: start + character.length };
 }
 
 /** Whether a line is in lowercase; one that begins with a number or an item may be in sentence case. */

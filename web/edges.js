@@ -2,7 +2,10 @@
 // text/edges.py: the model reads the bare sentence with one mark, and the translation gets the edges of the source back.
 
 import { markOf } from "./finishing.js";
-import { LAST_WITH_FULL_STOP, MAX_BESIDE_LABEL, MAX_LABEL, MIN_WORDS, PATTERNS, RULES } from "./interface.js";
+import {
+  APOSTROPHE_PATTERN, CASED_WORD_PATTERN, ENCLOSING, LABEL_PATTERN, LAST_WITH_FULL_STOP, MAX_BESIDE_LABEL, MAX_LABEL, MIN_WORDS,
+  NO_WORDS_PATTERN, SIGN_PAIRS,
+} from "./interface.js";
 import { regex } from "./patterns.js";
 import { rowsOf } from "./rewriting.js";
 import { stripped } from "./sentences.js";
@@ -10,8 +13,8 @@ import { hasLetters, isAlphanumeric, lastOf } from "./words.js";
 
 const withFlags = (rows, flags) => rows.map((row) => ({ ...row, pattern: new RegExp(row.pattern, flags) }));
 const [BEFORE_ROWS, AFTER_ROWS, [MARKS]] = [withFlags(rowsOf("before"), "uy"), withFlags(rowsOf("after"), "u"), withFlags(rowsOf("ending"), "u")];
-const [APOSTROPHE, CASED_WORD, NO_WORDS] = [PATTERNS.APOSTROPHE, RULES.cased_word, PATTERNS.NO_WORDS].map((source) => regex(source, "gu"));
-const LABEL = regex(`^${PATTERNS.LABEL}`);
+const [APOSTROPHE, CASED_WORD, NO_WORDS] = [APOSTROPHE_PATTERN, CASED_WORD_PATTERN, NO_WORDS_PATTERN].map((source) => regex(source, "gu"));
+const LABEL = regex(`^${LABEL_PATTERN}`);
 
 /** Return a sentence without what is copied around it; empty if nothing remains to translate. */
 export function edgesOf(text, sentence, hasOrdinals) {
@@ -24,7 +27,7 @@ export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
   if (!hasLetters(text.slice(start, end).replace(NO_WORDS, ""))) return [start, start];
   const isUnpaired = ({ when }, signs) => when !== "unpaired" || !hasPair(signs, text.slice(start, end));
   const sentence = text.slice(0, end);
-  for (const row of /^\p{L}{2}/u.test(text.slice(start, start + 4)) ? [] : BEFORE_ROWS) {
+  for (const row of BEFORE_ROWS) {
     row.pattern.lastIndex = start;
     const match = row.when === "no ordinals" && hasOrdinals ? null : row.pattern.exec(sentence);
     if (match && isUnpaired(row, match[0])) start += match[0].length;
@@ -38,16 +41,15 @@ export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
 
 /** Whether some of the signs may be one of a pair of brackets or quotes in the sentence. */
 function hasPair(signs, sentence) {
-  return RULES.sign_pairs.some((pair) => [...pair].some((sign) => signs.includes(sign)) && [...pair].every((sign) => sentence.includes(sign)));
+  return SIGN_PAIRS.some((pair) => [...pair].some((sign) => signs.includes(sign)) && [...pair].every((sign) => sentence.includes(sign)));
 }
 
 /** Return the span inside the brackets and quotes that enclose a sentence whole, or after a quote that it leaves open: see edges.py. */
 export function withoutEnclosing(text, [sentenceStart, sentenceEnd]) {
-  if (!(text[sentenceStart] in RULES.enclosing)) return [sentenceStart, sentenceEnd]; // most sentences
   const isOpen = text.slice(sentenceStart, sentenceEnd).lastIndexOf('"') === 0;
   const [first] = stripped(text, [sentenceStart + isOpen, sentenceEnd]);
   let [start, end] = [first, sentenceEnd - (text[sentenceEnd - 1] === ".")];
-  while (end - start > 2 && text[end - 1] === RULES.enclosing[text[start]]) {
+  while (end - start > 2 && text[end - 1] === ENCLOSING[text[start]]) {
     const inner = text.slice(start + 1, end - 1).replace(APOSTROPHE, "");
     if (inner.includes(text[start]) || inner.includes(text[end - 1]) || !hasLetters(inner)) break;
     [start, end] = stripped(text, [start + 1, end - 1]);

@@ -2,12 +2,12 @@
 //
 // It follows text/entities.py, but knows only the frequent names: see capsule_mt/web/language.py.
 
-import { ACCENTS, ENTITIES, PATTERNS, WINDOWS_1252 } from "./interface.js";
+import { ACCENTS, ENTITIES, ENTITY_PATTERN, NO_BREAK_AFTER_NUMBER_PATTERN, WINDOWS_1252 } from "./interface.js";
 import { regex } from "./patterns.js";
 
-const ENTITY = regex(PATTERNS.ENTITY, "gu");
-const NO_BREAK_AFTER_NUMBER = regex(PATTERNS.NO_BREAK_AFTER_NUMBER, "gu");
-const ENTITY_OR_CHARACTER = regex(`${PATTERNS.ENTITY}|[^]`, "gu");
+const ENTITY = regex(ENTITY_PATTERN, "gu");
+const NO_BREAK_AFTER_NUMBER = regex(NO_BREAK_AFTER_NUMBER_PATTERN, "gu");
+const ENTITY_OR_CHARACTER = regex(`${ENTITY_PATTERN}|[^]`, "gu");
 let code = 0; // of the last character; a space stands for the next one
 const CHARACTERS = new Map(Array.from(ENTITIES.matchAll(/(\w+)(\W)/g), ([, name, character]) => {
   code = character === " " ? code + 1 : character.charCodeAt();

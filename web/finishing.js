@@ -7,17 +7,20 @@
 import { capital, capitalised, restoredCase } from "./casing.js";
 import { doubled } from "./coverage.js";
 import { withEntities, withoutEntities } from "./entities.js";
-import { PATTERNS, RULES } from "./interface.js";
+import {
+  CLOSING_QUOTE_PATTERN, COPIED_KINDS, FINAL_MARK_PATTERN, ITEM, LABEL_COLON_PATTERN, LABEL_END_PATTERN, OPENING_QUOTE_PATTERN, PLAIN,
+  TAG_MARK,
+} from "./interface.js";
 import { regex } from "./patterns.js";
 import { rowsOf, withItems, withTargetSigns } from "./rewriting.js";
 import { firstOf, folded, isAlphanumeric, isUpper, lastOf } from "./words.js";
 
 const TAG_KINDS = ["tags", "breaks", "emoji", "emphasis", "signs"];
-const MARKS = new RegExp(`[${RULES.item}${RULES.tag_mark}]`, "g");
-const [FINAL_MARK, LABEL_END, LABEL_COLON] = [PATTERNS.FINAL_MARK, PATTERNS.LABEL_END, `^${PATTERNS.LABEL_COLON}`].map((source) => regex(source));
-const [OPENING_QUOTE, CLOSING_QUOTE] = [PATTERNS.OPENING_QUOTE, PATTERNS.CLOSING_QUOTE].map((source) => regex(source, "uy"));
+const MARKS = new RegExp(`[${ITEM}${TAG_MARK}]`, "g");
+const [FINAL_MARK, LABEL_END, LABEL_COLON] = [FINAL_MARK_PATTERN, LABEL_END_PATTERN, `^${LABEL_COLON_PATTERN}`].map((source) => regex(source));
+const [OPENING_QUOTE, CLOSING_QUOTE] = [OPENING_QUOTE_PATTERN, CLOSING_QUOTE_PATTERN].map((source) => regex(source, "uy"));
 const [{ pattern: FRENCH }] = rowsOf("back");
-const isTypographic = (mark) => mark !== "" && RULES.plain['"'].includes(mark);
+const isTypographic = (mark) => mark !== "" && PLAIN['"'].includes(mark);
 const FIRST_LETTER = /[\p{L}\p{N}]/u;
 
 /** Return the translation of a piece with the form of its source, as its own language has it. */
@@ -39,9 +42,9 @@ export function finished(text, piece, { vocabulary, groupings, typography }) {
 /** Change a translation in which each item is one `ITEM`, and each tag one mark of tags; they come back afterwards. */
 export function outsideItems(text, change) {
   const items = [];
-  const marked = withItems(text, RULES.kinds.copied, (part) => part, (item) => {
+  const marked = withItems(text, COPIED_KINDS, (part) => part, (item) => {
     items.push(item.text);
-    return TAG_KINDS.includes(item.kind) ? RULES.tag_mark : RULES.item;
+    return TAG_KINDS.includes(item.kind) ? TAG_MARK : ITEM;
   });
   let index = 0;
   return items.length ? change(marked).replace(MARKS, () => items[index++]) : change(text);

@@ -10,5 +10,8 @@ export function expanded(pattern) {
   return sensitive.replace(/\\([wds\\])/g, (_, letter) => CLASSES[letter]);
 }
 
+/** Return a pattern of a text itself, also between brackets. */
+export const escaped = (text) => text.replace(/[\\\]\-^$.*+?()[{}|/]/g, (sign) => `\\x${sign.charCodeAt().toString(16)}`);
+
 /** Return the regular expression of a short pattern. */
 export const regex = (pattern, flags = "u") => new RegExp(expanded(pattern), flags);

@@ -1,19 +1,19 @@
 // What a model reads of a part of a form: without tags, and with stand-ins for items that models do not copy. It follows
 // text/reading.py.
 
-import { LOWERCASE, MAX_ROUNDS, PATTERNS, RULES } from "./interface.js";
-import { regex } from "./patterns.js";
-import { BREAK, inForm, isItem, isTag, itemsIn, kindOf } from "./rewriting.js";
+import { AROUND_ITEMS, BREAK, LOWERCASE, MAX_ROUNDS, NUMBER_PLACEHOLDER_PATTERN, STAND_INS, TAG_NAME_PATTERN } from "./interface.js";
+import { escaped, regex } from "./patterns.js";
+import { inForm, isItem, isTag, itemsIn, kindOf } from "./rewriting.js";
 import { firstOf, hasLetters, isLower, isMark, lastUpTo } from "./words.js";
 
-const [NUMBER_PLACEHOLDER, TAG_NAME] = [`^(?:${RULES.number_placeholder})$`, `^${PATTERNS.TAG_NAME}`].map((source) => regex(source));
+const [NUMBER_PLACEHOLDER, TAG_NAME] = [`^(?:${NUMBER_PLACEHOLDER_PATTERN})$`, `^${TAG_NAME_PATTERN}`].map((source) => regex(source));
 const AMOUNTS = ["amount", "formula"];
 const countOf = (part, text) => text.split(part).length - 1;
 /** Return a pattern of a text in a translation: a whole word, a whole number, or the text itself. */
 function inTranslation(text) {
   if (/^\p{L}+$/u.test(text)) return `(?<![\\w])${text}(?![\\w])`;
   if (/^\p{Nd}+$/u.test(text)) return `(?<![\\w.,])${text}(?![\\w]|[.,]\\d)`;
-  return text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&").replace(/-/g, "\\x2d");
+  return escaped(text);
 }
 /** Return how often a stand-in is in a text, also as a part of a word. */
 const countStandIn = (standIn, text) => (hasLetters(standIn) ? countOf(standIn, text) : text.match(regex(`(?<!\\d)${standIn}(?!\\d)`, "gu"))?.length ?? 0);
@@ -40,9 +40,9 @@ const isNumberPlaceholder = ({ row, back }) => row === "placeholder" && NUMBER_P
 function standInsOf(edit) {
   if (AMOUNTS.includes(edit.row)) {
     const numbers = edit.back.match(/\p{Nd}+/gu) ?? [];
-    return [...(numbers.length === 1 ? numbers : []), ...RULES.stand_ins.amount];
+    return [...(numbers.length === 1 ? numbers : []), ...STAND_INS.amount];
   }
-  return isNumberPlaceholder(edit) ? RULES.stand_ins.count : RULES.stand_ins[kindOf(edit) === "numerals" ? "amount" : "name"];
+  return isNumberPlaceholder(edit) ? STAND_INS.count : STAND_INS[kindOf(edit) === "numerals" ? "amount" : "name"];
 }
 
 /** Return the parts of a span of a form's text; a tag at an edge only if its partner is inside, too. `ending`: { start, end, mark }. */
@@ -283,7 +283,7 @@ export class Piece {
     const [{ text }, { mark }] = [this.form, this];
     const end = this.parts.reduce((last, part) => Math.max(last, part.end), 0);
     const edges = [this.parts[0].start, ...this.items.flatMap((index) => [this.parts[index].start, this.parts[index].end]), end];
-    const isAround = (offset) => text[offset] === BREAK || RULES.around_items.includes(text[offset]); // else a model closes a quote that only begins here
+    const isAround = (offset) => text[offset] === BREAK || AROUND_ITEMS.includes(text[offset]); // else a model closes a quote that only begins here
     const pieces = [];
     for (let index = 0; index < edges.length; index += 2) {
       let [first, last] = [edges[index], edges[index + 1]];

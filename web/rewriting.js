@@ -3,34 +3,36 @@
 
 import { inSentenceCase } from "./casing.js";
 import { characterOf } from "./entities.js";
-import { MAX_QUOTE, MAX_RANK_OF_REPEATED, PATTERNS, RULES } from "./interface.js";
+import {
+  BEFORE_CODE_COMMA_PATTERN, BLOCK_TAG_PATTERN, BREAK, EMOJI_PATTERN, ITEM, LACKED, MAX_QUOTE, MAX_RANK_OF_REPEATED, ROMAN_WORD_PATTERN,
+  ROWS, SIGNED_NUMBER_PATTERN, WORD_BEGINS_PATTERN,
+} from "./interface.js";
 import { regex } from "./patterns.js";
 import { combines, MAX_CACHED_LENGTH, visible } from "./vocabulary.js";
 import { hasLetters, isUpper, lastUpTo } from "./words.js";
 
-const [ITEM, COPY, [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA]] = [RULES.item, "=", RULES.lacked];
-export const BREAK = RULES.break;
+const [COPY, [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA]] = ["=", LACKED];
 const COMBINING_MARK = "\u0301"; // in the copy of a form for late rows, each mark that combines
-const [BLOCK_TAG, ROMAN_WORD] = [RULES.block_tag, PATTERNS.ROMAN_WORD].map((source) => regex(`^(?:${source})`));
-const [SENTENCE_START, BEFORE_CODE_COMMA, EMOJI] = [PATTERNS.WORD_BEGINS, PATTERNS.BEFORE_CODE_COMMA, PATTERNS.EMOJI].map((source) => regex(source));
+const [BLOCK_TAG, ROMAN_WORD] = [BLOCK_TAG_PATTERN, ROMAN_WORD_PATTERN].map((source) => regex(`^(?:${source})`));
+const [SENTENCE_START, BEFORE_CODE_COMMA, EMOJI] = [WORD_BEGINS_PATTERN, BEFORE_CODE_COMMA_PATTERN, EMOJI_PATTERN].map((source) => regex(source));
 const [REACH, MAX_CODE] = [16, 64]; // characters before a word, and before a comma
 const pointOf = (grouping) => (grouping === "," ? "." : ",");
 const numberPatterns = {}; // by the grouping sign
 /** Return the pattern of a number with the signs of a language. */
-const numberPattern = (grouping) => (numberPatterns[grouping] ??= matching(RULES.signed_number, grouping));
+const numberPattern = (grouping) => (numberPatterns[grouping] ??= matching(SIGNED_NUMBER_PATTERN, grouping));
 
 /** Return what a row matches as a pattern. */
 function matching(match, grouping = "") {
-  const values = { lacked: `[${RULES.lacked.join("")}]`, formula: LACKED_FORMULA, group: grouping || "\0", point: pointOf(grouping) };
+  const values = { lacked: `[${LACKED.join("")}]`, formula: LACKED_FORMULA, group: grouping || "\0", point: pointOf(grouping) };
   return regex(match.replace(/<(lacked|formula|group|point)>/g, (_, name) => values[name]), "gu");
 }
 
-const ROWS = RULES.rows.map(([id, stage, kind, needs, match, model, back, when]) => (
+const TABLE = ROWS.map(([stage, kind, model, id, needs, match, back, when]) => (
   { id, stage, kind, needs: regex(needs), pattern: match.includes("<group>") ? null : matching(match), model, back, when }));
-export const rowsOf = (...stages) => ROWS.filter(({ stage }) => stages.includes(stage));
+export const rowsOf = (...stages) => TABLE.filter(({ stage }) => stages.includes(stage));
 const [FIRST_ROWS, LATE_ROWS] = [rowsOf("keep", "form"), rowsOf("late")];
 export const LATE_NAMES = LATE_ROWS.map(({ id }) => id);
-const KIND_OF = new Map(ROWS.map(({ id, kind }) => [id, kind]));
+const KIND_OF = new Map(TABLE.map(({ id, kind }) => [id, kind]));
 
 /** Of an edit: whether the model reads it and the translation copies it, or the translation alone; and its kind. */
 export const isItem = ({ model }) => model === null;

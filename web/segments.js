@@ -2,16 +2,16 @@
 
 import { edgesOf, endingOf, labelIn } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./finishing.js";
-import { MAX_WORD, PATTERNS, RULES } from "./interface.js";
+import { BREAK, COPIED_KINDS, LONG_WORD_PATTERN, MAX_WORD } from "./interface.js";
 import { regex } from "./patterns.js";
 import { partsIn, Piece } from "./reading.js";
-import { BREAK, formOf, isItem, LATE_NAMES } from "./rewriting.js";
+import { formOf, isItem, LATE_NAMES } from "./rewriting.js";
 import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.js";
 import { unknownTokens } from "./vocabulary.js";
 import { firstOf, hasLetters, isMark, isUpper, lastOf, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
-const LONG_WORD = regex(PATTERNS.LONG_WORD, "gu");
+const LONG_WORD = regex(LONG_WORD_PATTERN, "gu");
 const BREAKS = new RegExp(`${BREAK}+`, "g");
 
 /** Turns texts into documents: cuts them, tokenises each piece once. */
@@ -36,7 +36,7 @@ export class Segmenter {
       foreign.push([start, start + word.length]);
       return "\n".repeat(word.length);
     });
-    const kinds = copies ? RULES.kinds.copied : isForced ? ["tags"] : [];
+    const kinds = copies ? COPIED_KINDS : isForced ? ["tags"] : [];
     const form = formOf(shortened, { ...this, kinds, copies, normalises });
     const parsed = { text, form, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const cuts = copies ? gluedCuts(form) : [];

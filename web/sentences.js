@@ -1,31 +1,31 @@
 // Where a text may be cut: into sentences, and a sentence that is too long into pieces. It follows text/sentences.py.
 
 import {
-  BEFORE_NUMBERS, BULLETS, CLOSING, LONGEST_CHARACTER, MASKED_DOT, MIN_LAST_WORD, OPENING, PATTERNS, SENTENCE_REACH, SPACED_CLOSING,
-  UNSPACED_STOPS,
+  BEFORE_NUMBERS, BREAKS_PATTERN, BULLETS, CLAUSE_ENDS_PATTERN, CLOSING, FIRST_ITEM_PATTERN, GOES_ON_PATTERN, INITIALS_PATTERN,
+  LONGEST_CHARACTER, MASKED_DOT, MIN_LAST_WORD, OPENING, QUOTED_PATTERN, ROMAN_NUMERAL_PATTERN, SENTENCE_ENDS_PATTERN, SENTENCE_REACH,
+  SPACED_CLOSING, SPACED_DOTS_PATTERN, UNSPACED_END_PATTERN, UNSPACED_STOPS,
 } from "./interface.js";
-import { regex } from "./patterns.js";
+import { escaped, regex } from "./patterns.js";
 import { firstOf, isLower } from "./words.js";
 
-const BREAKS = regex(PATTERNS.BREAKS, "gu");
-const CLAUSE_ENDS = regex(PATTERNS.CLAUSE_ENDS, "gu");
-const QUOTED = regex(PATTERNS.QUOTED, "gu");
-const FIRST_ITEM = regex(`^[\\s]*${PATTERNS.FIRST_ITEM}`);
-const SPACED_DOTS = regex(PATTERNS.SPACED_DOTS, "gu");
-const GOES_ON = regex(`^${PATTERNS.GOES_ON}`);
-const ROMAN_NUMERAL = regex(`^${PATTERNS.ROMAN_NUMERAL}$`);
-const INITIALS = regex(`^${PATTERNS.INITIALS}$`);
+const BREAKS = regex(BREAKS_PATTERN, "gu");
+const CLAUSE_ENDS = regex(CLAUSE_ENDS_PATTERN, "gu");
+const QUOTED = regex(QUOTED_PATTERN, "gu");
+const FIRST_ITEM = regex(`^[\\s]*${FIRST_ITEM_PATTERN}`);
+const SPACED_DOTS = regex(SPACED_DOTS_PATTERN, "gu");
+const GOES_ON = regex(`^${GOES_ON_PATTERN}`);
+const ROMAN_NUMERAL = regex(`^${ROMAN_NUMERAL_PATTERN}$`);
+const INITIALS = regex(`^${INITIALS_PATTERN}$`);
 const SPACES = /\s+/g;
-const escapedInBrackets = (text) => text.replace(/[\\\]\-^[(){}|/.*+?$]/g, "\\$&");
-const LEADING = new RegExp(`^[${escapedInBrackets(OPENING + BULLETS)}]+`);
-const BEFORE_WORD = new RegExp(`^[${escapedInBrackets(`${OPENING}${MASKED_DOT} `)}]+`);
-const AROUND_ITEM = new RegExp(`^[${escapedInBrackets(BULLETS)}]+|[${escapedInBrackets(BULLETS)}]+$`, "g");
-const CLOSINGS = new RegExp(`[${escapedInBrackets(SPACED_CLOSING)}]`);
+const LEADING = new RegExp(`^[${escaped(OPENING + BULLETS)}]+`);
+const BEFORE_WORD = new RegExp(`^[${escaped(`${OPENING}${MASKED_DOT} `)}]+`);
+const AROUND_ITEM = new RegExp(`^[${escaped(BULLETS)}]+|[${escaped(BULLETS)}]+$`, "g");
+const CLOSINGS = new RegExp(`[${escaped(SPACED_CLOSING)}]`);
 
 /** Return the spans [start, end] of the sentences of a text; `rules`: from a model file. */
 export function splitSentences(text, rules) {
-  const further = rules.stops ? `|[${escapedInBrackets(rules.stops)}](?=[\\s])` : "";
-  const ends = regex(PATTERNS.SENTENCE_ENDS + further + (rules.has_lowercase_starts ? `|${PATTERNS.UNSPACED_END}` : ""), "gu");
+  const further = rules.stops ? `|[${escaped(rules.stops)}](?=[\\s])` : "";
+  const ends = regex(SENTENCE_ENDS_PATTERN + further + (rules.has_lowercase_starts ? `|${UNSPACED_END_PATTERN}` : ""), "gu");
   const sets = { ...rules };
   for (const name of ["abbreviations", "final_abbreviations", "starters"]) sets[name] = new Set(rules[name]);
   const masked = withoutSpacedDots(text);
@@ -75,7 +75,7 @@ function itemStarts(line) {
   if (!first) return [];
   const [bullet, end] = [first[1] ?? "", first[3]];
   const starts = [];
-  const following = new RegExp(`(?<=\\s)${escapedInBrackets(bullet)}(\\p{Nd}+|[b-z])${escapedInBrackets(end)}\\s+(?=\\p{L})`, "gu");
+  const following = new RegExp(`(?<=\\s)${escaped(bullet)}(\\p{Nd}+|[b-z])${escaped(end)}\\s+(?=\\p{L})`, "gu");
   following.lastIndex = first[0].length;
   for (let match, mark = markAfter(first[2]); (match = following.exec(line));) {
     if (match[1] !== mark) continue;
@@ -109,7 +109,7 @@ function endsSentence(text, start, offset, stop, rules) {
   const isFirst = text.slice(start, offset).replace(AROUND_ITEM, "") === written;
   if (/^\p{Nd}+$/u.test(lastWord)) return !isFirst && !(rules.has_ordinals && lastWord.length <= 2);
   if (rules.has_ordinals && ROMAN_NUMERAL.test(written)) return false;
-  if (BEFORE_NUMBERS.includes(lastWord) && /^\p{Nd}/u.test(nextWord)) return false;
+  if (BEFORE_NUMBERS.split(" ").includes(lastWord) && /^\p{Nd}/u.test(nextWord)) return false;
   return !isAbbreviation(lastWord, nextWord, rules);
 }
 

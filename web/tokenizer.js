@@ -4,6 +4,8 @@
 // A text goes through a normaliser, is cut into words, and each word into pieces of the vocabulary. Offsets count
 // JavaScript's units of UTF-16. Of Hugging Face's tokenizers it knows the components that translation models have.
 
+import { escaped } from "./patterns.js";
+
 const encoder = new TextEncoder();
 const PUNCTUATION = /[\p{P}$+<=>^`|~]/gu; // as in Rust, with the symbols of ASCII
 const CLUSTER = /[^][\p{M}\u1160-\u11ff]*/gu; // a character with the marks that may compose with it
@@ -11,7 +13,6 @@ const UNKNOWN_PENALTY = 10; // nats below the least likely piece, for a characte
 const MAX_PART = 32; // characters that a `CharacterMap` replaces at once
 const MAX_WORDS = 20000; // in a cache
 
-const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 const patternOf = ({ String: plain, Regex: pattern }) => new RegExp(plain === undefined ? pattern : escaped(plain), "g");
 const byteToken = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
 

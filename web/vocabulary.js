@@ -1,16 +1,16 @@
 // What rules ask about a tokenizer's vocabulary: which characters and words it has, and how rare a word is. It follows
 // text/vocabulary.py.
 
-import { FIRST_RANK, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, RULES } from "./interface.js";
+import { BREAK, COMPATIBLE_PATTERN, FIRST_RANK, INVISIBLE, ITEM, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, PLAIN } from "./interface.js";
 import { regex } from "./patterns.js";
 
-const PLAIN_FORMS = new Map(Object.entries(RULES.plain).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
-const COMPATIBLE = regex(RULES.compatible, "gu");
-const ALL_INVISIBLE = new RegExp(`[${RULES.invisible}]`, "gu");
+const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
+const COMPATIBLE = regex(COMPATIBLE_PATTERN, "gu");
+const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
 const MAX_ANSWERS = 20000; // in a cache
 export const MAX_CACHED_LENGTH = 64; // characters of a text whose answer is cached
 // every vocabulary of a language in Latin letters has these; of others, their tokens tell
-const NEVER_LACKED = new RegExp(`[\\s${RULES.item}${RULES.break}.,!?'"\\-a-zA-Z\\d]`, "u");
+const NEVER_LACKED = new RegExp(`[\\s${ITEM}${BREAK}.,!?'"\\-a-zA-Z\\d]`, "u");
 /** Whether a character may be composed with the one before: marks, and vowels and finals of Hangul. */
 export const combines = (character) => character > "\u02ff" && /[\p{M}\u1160-\u11ff]/u.test(character);
 
@@ -67,7 +67,7 @@ export class Vocabulary {
   }
 
   #inForms(text) {
-    return isAscii(text) ? text : Array.from(text, (character) => this.form(character)).join("");
+    return Array.from(text, (character) => this.form(character)).join("");
   }
 
   #logRankOf(ids) {

@@ -1,15 +1,15 @@
 // The words of a text, and spaces between parts of a translation. It follows text/words.py.
 
-import { CJK_NEIGHBOURS, MAX_DRIFT, PATTERNS } from "./interface.js";
+import { CJK_NEIGHBOURS, CJK_PATTERN, MAX_DRIFT, UNSPACED_SCRIPTS_PATTERN, WORDS_PATTERN } from "./interface.js";
 import { regex } from "./patterns.js";
 
-export const WORDS = regex(PATTERNS.WORDS, "gu");
-const UNSPACED_SCRIPTS = regex(PATTERNS.UNSPACED_SCRIPTS);
-const CJK = regex(`^${PATTERNS.CJK}`);
+export const WORDS = regex(WORDS_PATTERN, "gu");
+const UNSPACED_SCRIPTS = regex(UNSPACED_SCRIPTS_PATTERN);
+const CJK = regex(`^${CJK_PATTERN}`);
 const [TRAILING_NEIGHBOURS, LEADING_NEIGHBOURS] = [new RegExp(`[${CJK_NEIGHBOURS}]+$`), new RegExp(`^[${CJK_NEIGHBOURS}]+`)];
 export const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
 
-const NUMBERS_AND_WORDS = regex(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${PATTERNS.WORDS}`, "gu");
+const NUMBERS_AND_WORDS = regex(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${WORDS_PATTERN}`, "gu");
 
 /** Whether all cased letters of a text are capitals, and it has one. */
 export const isUpper = (text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);

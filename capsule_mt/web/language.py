@@ -157,7 +157,7 @@ def _shared_escape(letter: str) -> str:
 
 
 def patterns() -> dict[str, str]:
-    """Return the regular expressions of `text` and `checks` as Python writes them, by their names in JavaScript."""
+    """Return the regular expressions of `text` and `checks` as Python writes them, by names without "_PATTERN"."""
     return {
         "WORDS": words.WORDS.pattern,
         "SPLIT_WORDS": r"\S+",  # what `str.split` returns
@@ -207,27 +207,44 @@ def patterns() -> dict[str, str]:
         "ROMAN_NUMERAL": sentences.ROMAN_NUMERAL,
         "BREAKS": sentences.BREAKS.pattern,
         "CLAUSE_ENDS": sentences.CLAUSE_ENDS,
+        "BLOCK_TAG": text_rules.BLOCK_TAG,
+        "BARE_PLACEHOLDERS": text_rules.BARE_PLACEHOLDERS,
+        "NUMBER_PLACEHOLDER": text_rules.NUMBER_PLACEHOLDER,
+        "SIGNED_NUMBER": text_rules.SIGNED_NUMBER,
+        "CASED_WORD": text_rules.CASED_WORD,
+        "COMPATIBLE": text_rules.COMPATIBLE,
     }
 
 
 def rules() -> dict[str, Any]:
-    """Return the table of rules without its examples, each row a list: see web/rewriting.js."""
+    """Return the table of rules by its names in JavaScript.
+
+    Each row is a list without its example, and without `None` at the end: see web/rewriting.js.
+    """
+    columns = ("stage", "kind", "model", "id", "needs", "match", "back", "when")  # in an order that gzip packs well
+    rows = []
+    for row in text_rules.ROWS:
+        if row.kind in ("", *text_rules.COPIED_KINDS):  # no others are offered
+            short = row._replace(needs=short_pattern(row.needs), match=short_pattern(row.match))
+            values = [getattr(short, column) for column in columns]
+            while values[-1] is None:
+                values.pop()
+            rows.append(values)
     table = text_rules.as_json()
-    del table["quotes"]  # the model file has those of its language
-    rows = [row for row in text_rules.ROWS if row.kind in ("", *text_rules.COPIED_KINDS)]  # no others are offered
-    table["rows"] = [
-        row._replace(needs=short_pattern(row.needs), match=short_pattern(row.match))[: row._fields.index("example")]
-        for row in rows
-    ]
-    names = ("block_tag", "bare_placeholders", "number_placeholder", "signed_number", "cased_word", "compatible")
-    return table | {name: short_pattern(table[name]) for name in names}
+    return {
+        "ROWS": rows,
+        "COPIED_KINDS": text_rules.COPIED_KINDS,
+        **{name.upper(): table[name] for name in ("item", "tag_mark", "lacked", "break", "plain", "invisible")},
+        **{name.upper(): table[name] for name in ("enclosing", "sign_pairs", "around_items")},
+        "STAND_INS": {kind: table["stand_ins"][kind] for kind in ("name", "amount", "count")},
+    }
 
 
 def constants() -> dict[str, Any]:
     """Return the constants and patterns of `text`, `checks` and `coverage` by their names in JavaScript."""
     return {
-        "PATTERNS": {name: short_pattern(pattern) for name, pattern in patterns().items()},
-        "RULES": rules(),
+        **{f"{name}_PATTERN": short_pattern(pattern) for name, pattern in patterns().items()},
+        **rules(),
         "ACCENTS": ACCENTS,
         "ENTITIES": _names_and_characters(ENTITY_NAMES.split()),
         "WINDOWS_1252": "".join(unescape(f"&#{code};") for code in range(0x80, 0xA0)),
@@ -240,7 +257,7 @@ def constants() -> dict[str, Any]:
         "BULLETS": sentences.BULLETS,
         "MASKED_DOT": sentences.MASKED_DOT,
         "MIN_LAST_WORD": sentences.MIN_LAST_WORD,
-        "BEFORE_NUMBERS": sorted(sentences.BEFORE_NUMBERS),
+        "BEFORE_NUMBERS": " ".join(sorted(sentences.BEFORE_NUMBERS)),
         "SENTENCE_REACH": sentences.REACH,
         "LONGEST_CHARACTER": sentences.LONGEST_CHARACTER,
         "MARK_MARGIN": restoring.MARK_MARGIN,

@@ -2,7 +2,7 @@
 //
 // Standard input: texts, the characters of a vocabulary, `rules` of sentences, and the grouping signs of two languages.
 import { readFileSync } from "node:fs";
-import { RULES } from "./interface.js";
+import { COPIED_KINDS } from "./interface.js";
 import { formOf, inForm } from "./rewriting.js";
 import { Vocabulary } from "./vocabulary.js";
 
@@ -17,7 +17,7 @@ function encode(text) {
 }
 
 const vocabulary = new Vocabulary({ encode, encodeTarget: (text) => encode(text).ids, decode: () => "a" }, 0, [1]);
-const call = { vocabulary, rules, groupings, kinds: RULES.kinds.copied, copies: true, normalises: true };
+const call = { vocabulary, rules, groupings, kinds: COPIED_KINDS, copies: true, normalises: true };
 
 /** Whether a form is its text with each edit in place, but for the case of letters. */
 function isUndone({ text, source, edits }) {

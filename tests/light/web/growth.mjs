@@ -1,10 +1,11 @@
 // Which functions take more than linear time on repeated texts: their names and the texts, with the seconds of both.
 //
-// Standard input: pairs of a text and one that is four times as long, `rules` of sentences, and `words` of checks.
+// Standard input: `names` of functions, pairs of a text and one that is four times as long, `rules` of sentences, and `words` of
+// checks.
 import { readFileSync } from "node:fs";
 import { checksOf } from "./checks.js";
 import { finished } from "./finishing.js";
-import { RULES } from "./interface.js";
+import { COPIED_KINDS } from "./interface.js";
 import { partsIn, Piece } from "./reading.js";
 import { Form, keepEdits } from "./rewriting.js";
 import { restored } from "./restoring.js";
@@ -13,7 +14,7 @@ import { Vocabulary } from "./vocabulary.js";
 
 const [MAX_RATIO, MIN_SECONDS, TRIES] = [8, 0.02, 5];
 const MAX_WORDS = 10; // beside tags: the time grows with tags times words, and models bound the words of a sentence
-const { pairs, rules, words } = JSON.parse(readFileSync(0));
+const { names, pairs, rules, words } = JSON.parse(readFileSync(0));
 const ids = new Map();
 
 /** Tokenise a text: each word between spaces is a token, and one with other than Latin letters is unknown. */
@@ -28,7 +29,7 @@ const segmenter = new Segmenter(vocabulary, rules, Infinity, new Set([0, 1]), ["
 const typography = { quotes: ["“", "”"], colon: "\xa0:", spaces: true, dotless_i: false };
 /** Return a text as a piece of which items are kept, and nothing else changes. */
 function kept(text, standIns) {
-  const form = new Form(text, keepEdits(text, RULES.kinds.copied), RULES.kinds.copied);
+  const form = new Form(text, keepEdits(text, COPIED_KINDS), COPIED_KINDS);
   return new Piece(form, partsIn(form, [0, form.text.length]), { standIns });
 }
 
@@ -75,8 +76,8 @@ function growsTooFast(run, short, long) {
   return [shortest, longest];
 }
 
-const slow = Object.entries(functions).flatMap(([name, run]) => pairs.flatMap(([short, long]) => {
-  const seconds = growsTooFast(run, short, long);
+const slow = names.flatMap((name) => pairs.flatMap(([short, long]) => {
+  const seconds = growsTooFast(functions[name], short, long);
   return seconds ? [[name, short.slice(0, 20), ...seconds]] : [];
 }));
 process.stdout.write(JSON.stringify(slow));

@@ -13,7 +13,7 @@ import { withEntities, withoutEntities } from "./entities.js";
 import {
   asLabel, colonOfLabel, mostFrequent, outsideItems, separatorWithQuotes, withCopiedNumbers, withEnding, withEscapedQuotes, withFrenchSpaces, withQuotes,
 } from "./finishing.js";
-import { RULES } from "./interface.js";
+import { COPIED_KINDS, ITEM } from "./interface.js";
 import { isEmphasis, partsIn, Piece, writtenOf } from "./reading.js";
 import { Form, formOf as readAs, itemsIn, keepEdits, knownForm, withoutTags } from "./rewriting.js";
 import { restored } from "./restoring.js";
@@ -25,19 +25,18 @@ const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.js
 const { rules, words_of_checks: wordsOfChecks, typography, groupings, entities: names, examples } = JSON.parse(readFileSync(0));
 const answers = {};
 
-const COPIED = RULES.kinds.copied;
 /** Return what the rules make of a text. */
 const formOf = (text, vocabulary, language = {}, groupings = ["", ""], options = {}) => (
-  readAs(text, { vocabulary, rules: language, groupings, kinds: COPIED, copies: true, normalises: true, ...options }));
+  readAs(text, { vocabulary, rules: language, groupings, kinds: COPIED_KINDS, copies: true, normalises: true, ...options }));
 /** Return a form as one piece. */
 const whole = (form) => new Piece(form, partsIn(form, [0, form.text.length]));
 /** Return a text as a model reads it of which items are kept, and nothing else changes. */
-const kept = (text) => whole(new Form(text, keepEdits(text, COPIED), COPIED));
+const kept = (text) => whole(new Form(text, keepEdits(text, COPIED_KINDS), COPIED_KINDS));
 /** Return the text of a form, with the user's characters of its items and tags. */
 function asWritten({ text, source, edits, offsets }) {
   let [written, end] = ["", 0];
   edits.forEach((edit, index) => {
-    const stop = offsets[index] + (edit.model ?? RULES.item).length;
+    const stop = offsets[index] + (edit.model ?? ITEM).length;
     written += text.slice(end, offsets[index]) + (edit.back === null ? text.slice(offsets[index], stop) : source.slice(edit.start, edit.end));
     end = stop;
   });
@@ -72,10 +71,10 @@ answers.certain = {
 
 answers.copying = {
   cases: vectors("copying").cases.map(({ text, ...language }) => {
-    const form = new Form(text, keepEdits(text, COPIED), COPIED);
+    const form = new Form(text, keepEdits(text, COPIED_KINDS), COPIED_KINDS);
     const span = withoutCopiedEdges(form.text, stripped(form.text, [0, form.text.length]), language.has_ordinals ?? true);
     const { start, end } = span[0] < span[1] ? new Piece(form, partsIn(form, span)) : { start: 0, end: 0 };
-    return { text, ...language, translated: text.slice(start, end), items: itemsIn(text, COPIED).map((item) => [item.kind, item.text]) };
+    return { text, ...language, translated: text.slice(start, end), items: itemsIn(text, COPIED_KINDS).map((item) => [item.kind, item.text]) };
   }),
 };
 
