@@ -43,7 +43,7 @@ class Reverse:
     def __init__(self, *log_probs):
         self.log_probs, self.texts = list(log_probs), []
 
-    def force(self, texts, translations, *, with_head=False, with_information=False, spans=None):
+    def force(self, texts, translations, *, with_head=False, spans=None):
         self.texts.append(list(texts))
         self.spans = spans
         return [ForcedPair([], [*SPANS, None], Forced([*self.log_probs, -1.0])) for _ in texts]
