@@ -66,9 +66,9 @@ BASES = {
 REST = [name for name in BASES if name != "m2m_100"]
 
 
-def recipe(folder, init_from, overrides=None, **values):
+def recipe(folder, checkpoint, overrides=None, **values):
     file = folder / "recipe.yaml"
-    named = {"init_from": str(init_from), "output_dir": str(folder / "run")}
+    named = {"init_from": str(checkpoint), "output_dir": str(folder / "run")}
     file.write_text(yaml.safe_dump({**RECIPE, **named, **values}), encoding="utf-8")
     return load_recipe(file, overrides)
 
