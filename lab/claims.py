@@ -21,7 +21,7 @@ from capsule_mt.files.outputs import write_output
 ROOT = Path(__file__).resolve().parents[1]
 LEDGER, EVIDENCE = ROOT / "lab" / "claims.jsonl", ROOT / "docs" / "evidence.md"
 PAGES = (
-    *("README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs/*.md"),
+    *("README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "docs/**/*.md"),
     *("capsule_mt/README.md", "web/README.md", "model_cards/*.md", "lab/*.md"),
 )
 SUBJECTS = {  # the first word of an id, and its heading

@@ -102,12 +102,11 @@ def lost(model: Any, tokenizer: Any, text: tuple[list[str], list[str]], sentence
 def main() -> None:
     arguments = parse_arguments()
     from hf_capsule_mt.analysis.layer_weights import layer_weight_statistics
-    from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
-    from hf_capsule_mt.analysis.pictures import draw_layer_routing, draw_past_future, draw_word_map
-    from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
+    from hf_capsule_mt.analysis.past_future import mean_overlap_rate, overlap_rates
+    from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics
+    from hf_capsule_mt.analysis.sentences import draw_averages, draw_sentence
     from hf_capsule_mt.evaluation import write_result
     from hf_capsule_mt.loading import load_checkpoint
-    from hf_capsule_mt.modeling.target_text import target_vocabulary
 
     check_outputs([named(arguments.output, ".json")])
     model, tokenizer = load_checkpoint(arguments.checkpoint)
@@ -146,23 +145,7 @@ def main() -> None:
         result.setdefault("lost_sentences", {}).update(named_answers)
     print(f"Numbers: {write_result(named(arguments.output, '.json'), result)}")
     pictures = draw_stacks(layer_weights, arguments.output)
-    for routing, entries in statistics.items():
-        averages = [entry.average for entry in entries if entry.average is not None]
-        if averages:
-            layers = [average.unsqueeze(0) for average in averages]
-            pictures.append(draw_layer_routing(layers, named(arguments.output, f"-{routing}.png")))
-    chosen = slice(arguments.show - 1, arguments.show)
-    (batch,) = encoded_batches(tokenizer, all_sources[chosen], all_targets[chosen])
-    source = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
-    target_tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
-    target = [target_tokens.get(number, tokenizer.unk_token) for number in batch["labels"][0].tolist()]
-    weights = {routing: iterations[-1][0].cpu() for routing, iterations in routings_of(model, batch).items()}
-    if "decoder.guidance" in weights:
-        curves = forced_curves(model, **batch)
-        past, future = curves.past[0].cpu(), curves.future[0].cpu()
-        path = named(arguments.output, "-past-future.png")
-        pictures.append(draw_past_future(past, future, source, target, path))
-    for routing, assignments in weights.items():
-        if assignments.dim() == 2:  # a sentence into capsules [S, M]
-            pictures.append(draw_word_map(assignments, source, named(arguments.output, f"-{routing}-words.png")))
+    pictures += draw_averages(statistics, arguments.output)
+    shown = all_sources[arguments.show - 1], all_targets[arguments.show - 1]
+    pictures += draw_sentence(model, tokenizer, *shown, arguments.output)
     print("Pictures: " + ", ".join(map(str, pictures)))

@@ -73,13 +73,15 @@ def test_the_notebook_tunes_a_student(tmp_path):
         for language, side in (("en-US", "en"), ("pt", "de")):
             write_help(working_folder / "help", language, [pair[side] for pair in corpus])
         student = write_student(working_folder / "original")
-        tiny = {"STUDENT": str(student), "HELP": "help", "FLORES": "none", "STEPS": "20"}
+        tiny = {"STUDENT": str(student), "HELP": "help", "FLORES": "none", "STEPS": "20", "CHOOSING": "2"}
         printed = pages.run(code_blocks, working_folder, environment | tiny)
         assert (working_folder / "marian-lora/model.npz").is_file()
     counts = ast.literal_eval(printed[1])
     assert counts["train"] > 250
     assert min(counts["choose"], counts["read"]) >= 15
-    changes = re.findall(r"(\w+): cross entropy ([\d.]+) -> ([\d.]+)", printed[2])
+    changes = re.findall(r"(\w+), 20 steps at \S+: cross entropy ([\d.]+) -> ([\d.]+)", printed[2])
+    tried = re.findall(r"(\w+), 2 steps", printed[2])
+    assert tried == ["full"] * 3 + ["lora"] * 3 + ["aggregation"] * 3
     assert [arm for arm, _, _ in changes] == ["full", "lora", "aggregation"]
     assert all(float(after) < float(before) for _, before, after in changes), changes
     folders = [line.split(":")[0] for line in printed[3].splitlines()]

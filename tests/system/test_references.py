@@ -12,7 +12,7 @@ FOLDERS = ("capsule_mt", "hf_capsule_mt", "lab", "scripts", "tests", "tools")
 WEB = tuple(path for folder in (".", "native", "page") for path in (ROOT / "web" / folder).glob("*.*"))
 NAMES = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")
 # Evidence names programs of older commits; lab/tests/test_claims.py checks it
-PAGES = (*(path for path in ROOT.glob("docs/*.md") if path.name != "evidence.md"), *(ROOT / name for name in NAMES))
+PAGES = (*(path for path in ROOT.glob("docs/**/*.md") if path.name != "evidence.md"), *(ROOT / name for name in NAMES))
 SOURCES = tuple(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 NATIVE = (*(ROOT / "capsule_mt").rglob("*.[ch]"), *(path for path in WEB if path.suffix in (".c", ".h", ".js", ".ts")))
 ROOMS = "|".join(FOLDERS)
