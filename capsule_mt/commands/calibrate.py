@@ -42,7 +42,7 @@ from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.commands.loading import folders_of, load_translator
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.files.lock import lock_output
-from capsule_mt.files.outputs import check_output_folder, remove_partials, write_output
+from capsule_mt.files.outputs import check_output_folder, naming_errors, remove_partials, write_output
 from capsule_mt.files.reading import open_text
 from capsule_mt.models.loading import CONFIG_FILE, is_ctranslate2
 from capsule_mt.models.shipped import CALIBRATION_FILE, OLD_CALIBRATION_FILE, calibration_beside
@@ -98,7 +98,7 @@ def main() -> None:
     is_new = not output.exists()
     output.mkdir(parents=True, exist_ok=True)
     try:
-        with lock_output(output):
+        with lock_output(output), naming_errors(output):
             remove_partials(output)
             print(f"\n{_calibrate(translator, folder, arguments)}")
     except BaseException:

@@ -36,6 +36,7 @@ from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.commands import HF_INSTALL, further_commands
 from capsule_mt.commands.console import CommandParser, add_languages
 from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import naming_errors
 from capsule_mt.files.reading import read_lines
 from capsule_mt.models.weights import SMALL_FILE
 
@@ -62,7 +63,7 @@ def main() -> None:
     from capsule_mt.models.loading import refuse_ctranslate2
 
     refuse_ctranslate2(model)
-    with lock_output(arguments.out):
+    with lock_output(arguments.out), naming_errors(arguments.out):
         _convert_whole(model, arguments, sources)
     for file in sorted(arguments.out.iterdir()):
         print(file)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from capsule_mt.files.outputs import naming_errors
+
 SECONDS_BETWEEN_TRIES = 0.05
 
 
@@ -41,7 +43,9 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
             )
         time.sleep(SECONDS_BETWEEN_TRIES)
     try:
-        holder.write_text(f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}", encoding="utf-8")
+        description = f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}"
+        with naming_errors(holder):
+            holder.write_text(description, encoding="utf-8")
         yield
     finally:
         for lock_file in (holder, file):  # before the lock is released, or the files may be another process's

@@ -69,13 +69,24 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 
 
 @contextlib.contextmanager
+def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name `path` in an error of writing that names no file, as that of a full disk does."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextlib.contextmanager
 def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` once the block has ended without an error.
 
     A link stays, and the file that it names is replaced. A stream is written directly. An error of writing names
     `path`.
     """
-    try:
+    with naming_errors(path):
         if is_stream(path):
             with open(path, "ab") as stream:
                 yield stream
@@ -102,10 +113,6 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             folder = os.open(target.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = os.fspath(path)
-        raise
 
 
 def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:

@@ -224,8 +224,8 @@ def refuse_ctranslate2(folder: str | os.PathLike[str]) -> None:
     """Refuse to write a model of CTranslate2 in another format."""
     if is_ctranslate2(folder):
         raise UnsupportedModelError(
-            f"{os.fspath(folder)}: is a model of CTranslate2, which is not converted: convert the model that it was "
-            "converted from"
+            f"{os.fspath(folder)}: is a model of CTranslate2, which is not converted: translate with it as it is, or "
+            "convert the model that it was made from"
         )
 
 

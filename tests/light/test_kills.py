@@ -1,32 +1,30 @@
-"""Every command that writes, killed before each change of its folder: the same command then ends as if none was."""
+"""Commands that write, killed before each change of their folder, or on a full disk: they then end as if none was."""
 
-import os
+import re
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from capsule_mt.commands import calibrate, convert, score, translate
-from tests.fixtures.kills import is_killed
+from tests.fixtures.kills import contents, count_kills, refusal_by_a_full_disk, run_program
 from tests.fixtures.students import write_student
 from tests.fixtures.word_for_word import TRANSLATION, sentences
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="forks")]
 
-MAX_KILLS = 30  # of a command with more changes, at equal distances
 COMMANDS = {
-    "lines": (translate, "model --input in.txt --output out/text --coverage out/c.tsv --alignments out/a --window 2"),
-    "a catalog": (translate, "model --input in.po --output out/out.po --coverage out/c.jsonl --window 2"),
+    "lines": "translate model --input in.txt --output out/text --coverage out/c.tsv --alignments out/a --window 2",
+    "a catalog": "translate model --input in.po --output out/out.po --coverage out/c.jsonl --window 2",
     "scores": (
-        score,
-        "model --sources in.txt --translations target.txt --output out/scores.tsv --window 2 --coverage deletion",
+        "score model --sources in.txt --translations target.txt --output out/scores.tsv --window 2 --coverage deletion"
     ),
-    "int8": (convert, "model out/int8 --to int8"),
-    "web": (convert, "model out/web --to web --languages en-de"),
-    "huggingface": (convert, "student out/hf --to huggingface"),
-    "a calibration": (calibrate, "model many.txt many.target --sentences 20 --method deletion --output out/model"),
-    "a calibration in place": (calibrate, "out/own many.txt many.target --sentences 20 --method deletion"),
+    "int8": "convert model out/int8 --to int8",
+    "web": "convert model out/web --to web --languages en-de",
+    "huggingface": "convert student out/hf --to huggingface",
+    "a calibration": "calibrate model many.txt many.target --sentences 20 --method deletion --output out/model",
+    "a calibration in place": "calibrate out/own many.txt many.target --sentences 20 --method deletion",
 }
 
 
@@ -51,42 +49,35 @@ def prepare(folder):
     shutil.copytree(folder / "model", folder / "out" / "own")
 
 
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_killed_command_runs_again(name, folder):
+    num_kills = count_kills(COMMANDS[name], folder / "out", lambda: prepare(folder))
+    assert num_kills >= 4
+    print(f"{name}: {num_kills} kills")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_killed_command_runs_again(name, folder):
-    module, arguments = COMMANDS[name]
-    out = folder / "out"
-
-    def run():
-        for stream in (1, 2):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-        sys.argv = [f"capsule-mt {module.__name__.rpartition('.')[2]}", *arguments.split()]
-        module.main()
-
-    def is_killed_before(change):
-        prepare(folder)
-        return is_killed(run, change, out)
-
-    assert not is_killed_before(10**6)
+def test_a_full_disk_is_one_error_and_old_files_stay(name, folder):
+    out, arguments = folder / "out", COMMANDS[name]
+    prepare(folder)
+    before = contents(out)
+    assert run_program(arguments) == 0
     expected = contents(out)
-    num_changes = 1
-    while is_killed_before(num_changes):
-        num_changes *= 2
-    changes = range(1, num_changes, max(1, num_changes // MAX_KILLS))
-    num_kills = 0
-    for change in changes:
-        if not is_killed_before(change):
-            break
-        num_kills += 1
-        if module is convert and expected.items() <= contents(out).items():
-            continue  # killed after its last step: it refuses a folder that is there
-        assert not is_killed(run, 10**6, out)
-        assert contents(out) == expected, change
-    assert num_kills >= 4
-    print(f"{name}: {num_kills} kills")
+    written = {path: content for path, content in expected.items() if before.get(path) != content}
+    limits = {0, *(len(content) // 2 for content in written.values()), max(map(len, written.values())) - 1}
+    for most_bytes in sorted(limits):
+        prepare(folder)
+        for path in written if arguments.startswith(("translate", "score")) else ():
+            (out / path).write_bytes(b"old\n")
+        kept = contents(out)
+        status, message = refusal_by_a_full_disk(arguments, most_bytes)
+        assert status == 1, (most_bytes, message)
+        assert re.search(r"error: .*File too large: .*'(.*/)?out/", message.splitlines()[-1]), message
+        assert "Traceback" not in message
+        after = contents(out)
+        assert {path: after.get(path) for path in kept} == kept, most_bytes
+        assert run_program(arguments) == 0
+        assert contents(out) == expected, most_bytes
 
 
 def test_two_processes_on_one_output(folder):
@@ -95,10 +86,10 @@ def test_two_processes_on_one_output(folder):
 
     prepare(folder)
     for name in ("lines", "scores", "int8", "a calibration in place"):
-        module, arguments = COMMANDS[name]
-        words = arguments.split()
-        target = words[0] if "in place" in name else next(word for word in words if word.startswith("out/"))
-        sys.argv = ["capsule-mt", *words]
+        words = COMMANDS[name].split()
+        target = words[1] if "in place" in name else next(word for word in words if word.startswith("out/"))
+        module = import_module(f"capsule_mt.commands.{words[0]}")
+        sys.argv = ["capsule-mt", *words[1:]]
         with lock_output(folder / target), pytest.raises(OutputTakenError):
             module.main()
     assert not list(Path(folder, "out").rglob(".*lock*"))

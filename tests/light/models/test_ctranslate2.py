@@ -442,7 +442,7 @@ def test_it_is_not_converted(folder, package, tmp_path, call):
             with pytest.raises(UnsupportedModelError, match="is a model of CTranslate2, which is not converted"):
                 write(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    with pytest.raises(UnsupportedModelError, match="is not converted: convert the model that it was converted from"):
+    with pytest.raises(UnsupportedModelError, match="is not converted: translate with it as it is, or convert"):
         call(convert, folder, tmp_path / "out", "--to", "web")
 
 
