@@ -66,7 +66,7 @@ def halomi(judge: Judge, path: Path) -> Record:
     return {
         "pairs": len(held_out),
         "auc": {
-            f"{kind}, {name}": area_under_curve(*zip(*values, strict=True))
+            f"{kind}, {name}": area_under_curve([value for value, _ in values], [label for _, label in values])
             for kind, by_direction in units.items()
             for name, values in by_direction.items()
         },
@@ -90,8 +90,11 @@ def bands_of(units: Sequence[tuple[float, bool]]) -> dict[str, Record]:
 def synced(judge: Judge, path: Path) -> Record:
     sources, translations, labels = zip(*(line.split("\t") for line in read_lines(path)), strict=True)
     flagged = [
-        any(problem.level != "hint" for problem in problems_in(*texts, {"judgement": judgement_record(judgement)}))
-        for *texts, judgement in zip(
+        any(
+            problem.level != "hint"
+            for problem in problems_in(source, translation, {"judgement": judgement_record(judgement)})
+        )
+        for source, translation, judgement in zip(
             sources, translations, judge.score(sources, translations, src_lang="en", tgt_lang="de"), strict=True
         )
     ]
