@@ -66,7 +66,7 @@ def halomi(judge: Judge, path: Path) -> Record:
     return {
         "pairs": len(held_out),
         "auc": {
-            f"{kind}, {name}": area_under_curve([value for value, _ in values], [label for _, label in values])
+            f"{kind}, {name}": area_under_curve([share for share, _ in values], [label for _, label in values])
             for kind, by_direction in units.items()
             for name, values in by_direction.items()
         },
@@ -90,12 +90,11 @@ def bands_of(units: Sequence[tuple[float, bool]]) -> dict[str, Record]:
 def synced(judge: Judge, path: Path) -> Record:
     sources, translations, labels = zip(*(line.split("\t") for line in read_lines(path)), strict=True)
     flagged = [
-        any(
-            problem.level != "hint"
-            for problem in problems_in(source, translation, {"judgement": judgement_record(judgement)})
-        )
-        for source, translation, judgement in zip(
-            sources, translations, judge.score(sources, translations, src_lang="en", tgt_lang="de"), strict=True
+        any(problem.level != "hint" for problem in problems_in(*pair, {"judgement": judgement_record(judgement)}))
+        for pair, judgement in zip(
+            zip(sources, translations, strict=True),
+            judge.score(sources, translations, src_lang="en", tgt_lang="de"),
+            strict=True,
         )
     ]
     is_wrong = [label == "ERR" for label in labels]

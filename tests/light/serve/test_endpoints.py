@@ -13,7 +13,7 @@ def test_the_page_is_made_from_the_application():
 
 def test_the_page_names_every_field_of_coverage():
     words, target_words = (Word("a", 0, 1, 1.0, False),), (TargetWord("b", 0, 1, 1.0, False),)
-    sentences = (SentenceCoverage(0, 1, 1.0, False),)
+    sentences = (SentenceCoverage(0, 1, 1.0),)
     coverage = Coverage(1.0, words, sentences, (), 0.5, 1.0, target_words, (), "verified", precision=0.5)
     record = coverage_record(coverage)
     assert {*record, "problems"} == set(COVERAGE_FIELDS)
