@@ -84,8 +84,8 @@ def test_the_notebook_tunes_a_student(tmp_path):
     assert tried == ["full"] * 3 + ["lora"] * 3 + ["aggregation"] * 3
     assert [arm for arm, _, _ in changes] == ["full", "lora", "aggregation"]
     assert all(float(after) < float(before) for _, before, after in changes), changes
-    folders = [line.split(":")[0] for line in printed[3].splitlines()]
-    assert folders == ["student", "marian-full", "marian-lora", "tuned-aggregation"]
+    folders = ["student", "marian-full", "marian-lora", "tuned-aggregation"]
+    assert [line.split(":")[0] for line in printed[3].splitlines()] == [*folders, *folders[1:]]
 
 
 @pytest.mark.slow
