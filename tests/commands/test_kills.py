@@ -6,14 +6,13 @@ import sys
 import pytest
 import torch
 
-from tests.fixtures.kills import count_kills, refusal_by_a_full_disk, run_program
+from tests.fixtures.kills import count_kills
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="forks")]
 
 COMMANDS = {
     "average": "average --checkpoints first second --output out/average",
-    "export": "export first out/export",
     "shortlist": "shortlist out/own in.en in.de",
 }
 
@@ -47,14 +46,3 @@ def test_a_killed_command_runs_again(name, prepare, tmp_path):
     num_kills = count_kills(COMMANDS[name], tmp_path / "out", prepare, max_kills=8)
     assert num_kills >= 2
     print(f"{name}: {num_kills} kills")
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_full_disk_is_one_error(name, prepare):
-    prepare()
-    assert run_program(COMMANDS[name]) == 0
-    prepare()
-    status, message = refusal_by_a_full_disk(COMMANDS[name], 100)
-    assert status == 1, message
-    assert "File too large" in message.splitlines()[-1]
-    assert "Traceback" not in message

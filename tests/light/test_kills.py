@@ -60,10 +60,10 @@ def test_a_killed_command_runs_again(name, folder):
 def test_a_full_disk_is_one_error_and_old_files_stay(name, folder):
     out, arguments = folder / "out", COMMANDS[name]
     prepare(folder)
-    before = contents(out)
+    original = contents(out)
     assert run_program(arguments) == 0
     expected = contents(out)
-    written = {path: content for path, content in expected.items() if before.get(path) != content}
+    written = {path: content for path, content in expected.items() if original.get(path) != content}
     limits = {0, *(len(content) // 2 for content in written.values()), max(map(len, written.values())) - 1}
     for most_bytes in sorted(limits):
         prepare(folder)

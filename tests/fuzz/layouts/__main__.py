@@ -79,11 +79,11 @@ def main() -> None:
     if arguments.case is not None:
         cases = iter([json.loads(arguments.case.read_text())])
     outcomes, start, num_findings = Counter(), time.monotonic(), 0
-    known = outcomes_in(arguments.log)
+    logged = outcomes_in(arguments.log)
     for case in cases:
         content = json.dumps(case)
         name = f"{case['family']}-{sha256(content.encode()).hexdigest()[:10]}.json"
-        outcome, reason = known.get(name, ""), "as the log says"
+        outcome, reason = logged.get(name, ""), "as the log says"
         if not outcome:
             with tempfile.TemporaryDirectory() as parent:
                 outcome, reason = outcome_of(case, Path(parent) / case.get("title", "model"))
@@ -94,7 +94,7 @@ def main() -> None:
         if is_finding and arguments.keep is not None:
             arguments.keep.mkdir(parents=True, exist_ok=True)
             (arguments.keep / name).write_text(content + "\n")
-        if arguments.log is not None and name not in known:
+        if arguments.log is not None and name not in logged:
             with arguments.log.open("a") as log:
                 log.write(f"{name}\t{outcome}\t{' '.join(reason.split())[:400]}\n")
         num_findings += is_finding

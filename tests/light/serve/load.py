@@ -31,7 +31,7 @@ from tests.light.serve.test_uploads import BODIES, UPLOADS, memory_of
 
 SENTENCES = (ROOT / "tests" / "fixtures" / "marian" / "train.en").read_text("utf-8").splitlines()[:60]
 MAX_GROWTH = 1.1
-SAMPLES_EVERY = 2.0  # seconds
+SAMPLES_EVERY = 0.5  # seconds
 START_SECONDS = 15.0  # in which the honest clients come
 SLOW_SECONDS = 5.0  # that a hostile client takes over a request
 
@@ -180,8 +180,10 @@ async def drive(run: Run, server: "subprocess.Popen[str]", models: Path, argumen
 
 def report(run: Run, arguments: argparse.Namespace, load: tuple[float, float]) -> dict[str, object]:
     quantiles = statistics.quantiles(run.seconds, n=100) if len(run.seconds) > 1 else [0.0] * 99
-    own = [own / 1e6 for own, _ in run.memory]
-    tenths = [statistics.median(own[len(own) * index // 10 : len(own) * (index + 1) // 10]) for index in range(10)]
+    megabytes = [size / 1e6 for size, _ in run.memory]
+    size = len(megabytes)
+    parts = [megabytes[size * index // 10 : size * (index + 1) // 10] for index in range(10)]
+    tenths = [statistics.median(part) for part in parts]
     return {
         "clients": arguments.clients,
         "hostile_clients": arguments.hostile,
@@ -193,7 +195,7 @@ def report(run: Run, arguments: argparse.Namespace, load: tuple[float, float]) -
         "hostile_requests": dict(run.hostile),
         "reloads": run.reloads,
         "megabytes": [round(value, 1) for value in tenths],
-        "most_megabytes_with_children": round(max(both for _, both in run.memory) / 1e6, 1),
+        "most_megabytes_with_children": round(max(size for _, size in run.memory) / 1e6, 1),
         "load_average": [round(value, 1) for value in load],
     }
 
@@ -224,9 +226,9 @@ def main() -> None:
             if address is None:
                 sys.exit(f"the server does not start: {errors.read_text()}")
             run = Run(int(address[1]), time.monotonic() + arguments.seconds)
-            before = os.getloadavg()[0]
+            start_load = os.getloadavg()[0]
             asyncio.run(drive(run, server, models, arguments))
-            result = report(run, arguments, (before, os.getloadavg()[0]))
+            result = report(run, arguments, (start_load, os.getloadavg()[0]))
             if server.poll() is not None:
                 run.faults[f"the server has ended with code {server.returncode}"] += 1
             server.send_signal(signal.SIGTERM)
