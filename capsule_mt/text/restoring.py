@@ -174,7 +174,32 @@ class Layout:
 
     def _position_tags(self, tags: Sequence[int], first: int, last: int) -> list[tuple[int, int]]:
         """Return the offset and the index of each tag; no tag is put outside the words `first` to `last` - 1."""
-        elements: list[tuple[int, int, int]] = []  # first word, start tag, the word after the last
+        positions: list[tuple[int, int]] = []
+        levels = [iter(self._elements(tags, first, last))]
+        ends: list[tuple[int, int]] = []  # of the elements that enclose those of the last level
+        while levels:
+            element = next(levels[-1], None)
+            if element is None:
+                levels.pop()
+                positions += [ends.pop()] if ends else []
+                continue
+            begin, stop, tag, is_last = element
+            end_tag = self.partners.get(tag, tag)
+            inner_tags = [inner_tag for inner_tag in tags if tag < inner_tag < end_tag]
+            if begin < stop:
+                positions.append((self.words[begin].start, tag))
+                ends.append((self.words[stop - 1].end, end_tag))
+                levels.append(iter(self._elements(inner_tags, begin, stop)))
+            else:
+                is_end = self._is_sign(tag) or self.source.parts[tag].written.startswith("</")
+                is_after = is_last or (begin > 0 and is_end)
+                offset = self.words[begin - 1].end if is_after else self.words[begin].start
+                positions += [(offset, point) for point in sorted({tag, *inner_tags, end_tag})]
+        return positions
+
+    def _elements(self, tags: Sequence[int], first: int, last: int) -> list[tuple[int, int, int, bool]]:
+        """Return of each element its first word, the word after its last, its start tag, and if no word follows."""
+        elements: list[tuple[int, int, int]] = []
         end_tag = -1
         min_point = first  # empty elements and single tags keep their order
         for tag in tags:
@@ -187,21 +212,12 @@ class Layout:
             else:
                 begin, stop = self._with_marks(tag, end_tag, begin, stop)
             elements.append((min(max(begin, first), last), tag, min(stop, last)))
-        positions: list[tuple[int, int]] = []
-        next_word = first
+        next_word, in_order = first, []
         for begin, tag, stop in sorted(elements):
             begin = max(begin, next_word)  # the words before belong to the previous element
-            next_word, end_tag = max(begin, stop), self.partners.get(tag, tag)
-            inner_tags = [inner_tag for inner_tag in tags if tag < inner_tag < end_tag]
-            if begin < stop:
-                inner = self._position_tags(inner_tags, begin, stop)
-                positions += [(self.words[begin].start, tag), *inner, (self.words[stop - 1].end, end_tag)]
-            else:
-                is_end = self._is_sign(tag) or self.source.parts[tag].written.startswith("</")
-                is_after = begin == last or (begin > 0 and is_end)
-                offset = self.words[begin - 1].end if is_after else self.words[begin].start
-                positions += [(offset, point) for point in sorted({tag, *inner_tags, end_tag})]
-        return positions
+            next_word = max(begin, stop)
+            in_order.append((begin, stop, tag, begin == last))
+        return in_order
 
     def _is_sign(self, tag: int) -> bool:
         """Whether a tag belongs to the preceding word, as a footnote's sign does."""

@@ -119,6 +119,12 @@ def test_the_sign_of_a_note_follows_its_word():
     assert fake("one two<img/> three<img/>, four <img/>five") == "ONE TWO<img/> THREE<img/>, FOUR <img/>FIVE"
 
 
+def test_tags_nested_deeper_than_python_calls():
+    fake = Fake(lambda source: source.upper().split())
+    opened, closed = "<b>" * 1200, "</b>" * 1200
+    assert fake(f"{opened}one{closed} two") == f"{opened}ONE{closed} TWO"
+
+
 @pytest.mark.parametrize("text", ["It costs $100.", "{name} has %s of 100 files.", "{w}px and %d%%", "<b>count</b>"])
 def test_text_without_placeholders_for_numbers_is_read_as_it_is(text):
     assert reading_of(text, KEEP_KINDS).stand_ins == {}
