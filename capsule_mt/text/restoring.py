@@ -14,27 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from capsule_mt.text.casing import capital, has_dotless_i, restored_case
-from capsule_mt.text.entities import with_entities
-from capsule_mt.text.finishing import (
-    as_label,
-    has_french_spaces,
-    quotes_of,
-    typographic_quotes_of,
-    with_copied_numbers,
-    with_ending,
-    with_escaped_quotes,
-    with_french_spaces,
-    with_marks,
-    with_quotes,
-    without_marks,
-)
 from capsule_mt.text.keeping import Item, items_with_spans
 from capsule_mt.text.reading import Reading, overlapping, partners_of
-from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.tokenizer_protocol import Tokenizer
-from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
 FREE_KINDS = ("numbers", "numerals", "names")  # a translation may have others than its source
@@ -254,50 +236,6 @@ class Layout:
         if tag in self.partners or len(texts) < 3 or not (texts[0][-1:].isspace() and texts[2][:1].isspace()):
             return item
         return f"{item} " if any(offset == word.start for word in self.words) else f" {item}"
-
-
-def written(
-    piece: Piece,
-    ids: Ids,
-    tokenizer: Tokenizer,
-    align: Callable[[], Rows],
-    languages: tuple[str | None, str | None],
-    follows_source: bool,
-) -> str:
-    """Return the translation of a piece, with what it has of its source, as the target language writes that.
-
-    ids: the tokens of the translation.
-    align: how much each of them attends to each token of the source [T][S]; called only if there are tags.
-    follows_source: otherwise, only items and the case are those of the source.
-    """
-    reading = piece.reading
-    decode = tokenizer.decode
-    text = decode(ids) if reading is None or not piece.keeps else restored(reading, ids, decode, align)
-    (src_lang, tgt_lang), case, vocabulary = languages, piece.case, vocabulary_of(tokenizer)
-    if reading is None or not (follows_source or case):
-        return text  # as the model wrote it
-    quotes = typographic_quotes_of(reading)
-    is_changed = piece.is_label or piece.mark is not None or case is not None or quotes or has_french_spaces(tgt_lang)
-    if follows_source and not (is_changed or reading.form.edits or re.search(r"\d\D\d", text)):
-        return text  # most sentences
-    text, items = with_marks(text)
-    if not follows_source:
-        return without_marks(restored_case(text, case, vocabulary, tgt_lang), items)
-    if "numbers" not in reading.form.kinds:
-        text = with_copied_numbers(text, reading.text, src_lang, tgt_lang)
-    if piece.is_label:
-        text = as_label(text, reading.user_text, has_dotless_i(tgt_lang))
-    elif reading.has_lowercased_first:
-        text = capital(text[:1], has_dotless_i(tgt_lang)) + text[1:] if text else text
-    if (ending := piece.ending) is not None:
-        text = with_ending(text, ending)
-    if quotes:
-        text = with_quotes(text, quotes, quotes_of(tgt_lang))
-    if has_french_spaces(tgt_lang):
-        text = with_french_spaces(text)
-    text = restored_case(text, case, vocabulary, tgt_lang)
-    text = with_escaped_quotes(text, reading.user_text)
-    return with_entities(without_marks(text, items), reading.user_text)
 
 
 def restored(source: Reading, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:

@@ -3,7 +3,6 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from capsule_mt.messages import warn, with_unit
@@ -43,7 +42,6 @@ MAX_UNKNOWN_SHARE = 0.2  # of a text's tokens; with more, it is hardly in the so
 Result = TypeVar("Result")
 
 
-@dataclass(eq=False)
 class Piece:
     """One source for the model: a sentence of a text, or a part of one that is too long.
 
@@ -62,19 +60,31 @@ class Piece:
     is_label: whether it is the only word of the user's line, as in a menu.
     """
 
-    span: Span
-    ids: list[int]
-    words: Sequence[SourceWord] = ()
-    prefix: Sequence[int] = ()
-    was_cut: bool = False
-    reading: Reading | None = None
-    text: str = ""
-    offsets: Offsets = ()
-    terms: "Sequence[Term]" = ()
-    is_glued: bool = False
-    mark: Ending | None = None
-    case: str | None = None
-    is_label: bool = False
+    def __init__(
+        self,
+        span: Span,
+        ids: list[int],
+        words: Sequence[SourceWord] = (),
+        prefix: Sequence[int] = (),
+        was_cut: bool = False,
+        reading: Reading | None = None,
+        text: str = "",
+        offsets: Offsets = (),
+        terms: "Sequence[Term]" = (),
+        is_glued: bool = False,
+        mark: Ending | None = None,
+        case: str | None = None,
+        is_label: bool = False,
+    ) -> None:  # not a dataclass, whose module would be most of the time of a start
+        self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
+        self.reading, self.text, self.offsets, self.terms = reading, text, offsets, terms
+        self.is_glued, self.mark, self.case, self.is_label = is_glued, mark, case, is_label
+
+    def with_prefix(self, prefix: Sequence[int]) -> "Piece":
+        """Return this piece with the tokens that its translation begins with."""
+        piece = object.__new__(type(self))
+        vars(piece).update(vars(self) | {"prefix": prefix})
+        return piece
 
     @property
     def keeps(self) -> bool:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
-from capsule_mt.text.restoring import written
 from capsule_mt.text.segments import Document, Piece, edits_of, join_translations
+from capsule_mt.text.writing import written
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Score, Segment, Translation

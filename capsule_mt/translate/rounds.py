@@ -6,7 +6,6 @@ Each takes drafts and returns drafts; none changes what it gets.
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from capsule_mt.checks.certain import count_certain_faults, has_invented_mark
@@ -266,7 +265,7 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
             tokens = [(draft.piece.tokens_of(term.span), term) for term in terms]
             ids, start = draft.hypotheses[0].ids, len(forced[index])
             prefixes[index], with_next_word[index] = prefixes_with_term(tokens, ids, decode, rows, start)
-        pieces = {index: replace(drafts[index].piece, prefix=encode(text)[:-1]) for index, text in prefixes.items()}
+        pieces = {index: drafts[index].piece.with_prefix(encode(text)[:-1]) for index, text in prefixes.items()}
         pieces = {index: piece for index, piece in pieces.items() if _has_room(piece, drafts[index], plan)}
         for index, hypotheses in zip(pieces, translated([*pieces.values()], continuation), strict=True):
             drafts[index] = drafts[index]._replace(hypotheses=hypotheses)
