@@ -4,7 +4,7 @@
 import { inSentenceCase } from "./casing.js";
 import { characterOf } from "./entities.js";
 import {
-  BEFORE_CODE_COMMA_PATTERN, BLOCK_TAG_PATTERN, BREAK, EMOJI_PATTERN, ITEM, LACKED, MAX_QUOTE, MAX_RANK_OF_REPEATED, ROMAN_WORD_PATTERN,
+  BEFORE_CODE_COMMA_PATTERN, BLOCK_TAG_PATTERN, BREAK, EMOJI_PATTERN, ITEM, LACKED, MAX_RANK_OF_REPEATED, ROMAN_WORD_PATTERN,
   ROWS, SIGNED_NUMBER_PATTERN, WORD_BEGINS_PATTERN,
 } from "./interface.js";
 import { regex } from "./patterns.js";
@@ -28,7 +28,7 @@ function matching(match, grouping = "") {
 }
 
 const TABLE = ROWS.map(([stage, kind, model, id, needs, match, back, when]) => (
-  { id, stage, kind, needs: regex(needs), pattern: match.includes("<group>") ? null : matching(match), model, back, when }));
+  { id, stage, kind, needs: regex(needs), pattern: matching(match), model, back, when }));
 export const rowsOf = (...stages) => TABLE.filter(({ stage }) => stages.includes(stage));
 const [FIRST_ROWS, LATE_ROWS] = [rowsOf("keep", "form"), rowsOf("late")];
 export const LATE_NAMES = LATE_ROWS.map(({ id }) => id);
@@ -134,10 +134,9 @@ export function formOf(text, { vocabulary, rules, groupings, kinds, copies, norm
   return form;
 }
 
-function isTried({ stage, kind, needs, when }, text, { vocabulary, groupings, kinds, normalises }) {
-  if (!(stage === "keep" ? kinds.includes(kind) : normalises) || !needs.test(text)) return false;
-  if (when?.startsWith("lacks")) return !vocabulary.covers(when.at(-1));
-  return !when || (when === "grouping" ? groupings[0] !== "" : groupings.every(Boolean));
+/** Return whether a row is tried; `when`: "lacks" and a character that the vocabulary must not have. */
+function isTried({ stage, kind, needs, when }, text, { vocabulary, kinds, normalises }) {
+  return (stage === "keep" ? kinds.includes(kind) : normalises) && needs.test(text) && !(when && vocabulary.covers(when.at(-1)));
 }
 
 /**
@@ -147,7 +146,7 @@ function isTried({ stage, kind, needs, when }, text, { vocabulary, groupings, ki
  * user wrote in a span of the text.
  */
 function editsIn(text, rows, call, [start, end] = [0, text.length], { shadow = text, at = (offset) => offset, writtenIn = (span) => text.slice(...span) } = {}) {
-  const [edits, part, patterns] = [[], shadow.slice(0, end), rows.map(({ pattern }) => pattern ?? numberPattern(call.groupings[0]))];
+  const [edits, part, patterns] = [[], shadow.slice(0, end), rows.map(({ pattern }) => pattern)];
   const search = (index, offset) => {
     patterns[index].lastIndex = offset;
     const match = patterns[index].exec(part);
@@ -233,23 +232,6 @@ const FUNCTIONS = {
   comma: (_, text, [start]) => (BEFORE_CODE_COMMA.test(text.slice(Math.max(start - MAX_CODE, 0), start)) ? null : ", "),
   plain: ({ vocabulary }, text, span) => vocabulary.form(text.slice(...span)),
   last_character: (_, text, [, end]) => text[end - 1],
-  /** Return nothing for a space inside of guillemets that point outwards and have one on both sides. */
-  inner_space(_, text, [start, end]) {
-    const isPaired = text[start - 1] === "«" ? /^[^«»\n]*[ \xa0\u202f]»/.test(text.slice(end, end + MAX_QUOTE))
-      : /«[ \xa0\u202f][^«»\n]*$/.test(text.slice(Math.max(start - MAX_QUOTE, 0), start));
-    return isPaired ? "" : null;
-  },
-  /** Return a number with two signs as the target language writes it; with one, models write it themselves. */
-  signed({ groupings }, text, span) {
-    const number = text.slice(...span);
-    return number.match(/\P{Nd}/gu).length > 1 ? withTargetSigns(number, groupings) : null;
-  },
-  /** Return a number of one group with the source language's sign, unless it is copied with an unknown neighbour. */
-  grouped({ vocabulary, groupings }, text, [start, end]) {
-    const [left, right] = [text.slice(Math.max(start - 4, 0), start), text.slice(end, end + 4)].map((side) => Array.from(side));
-    const isRead = [...left.slice(-2), ...right.slice(0, 2)].every((character) => vocabulary.reads(character) || EMOJI.test(character));
-    return isRead ? `${text.slice(start, end - 4)}${groupings[0]}${text.slice(end - 3, end)}` : null;
-  },
   /** Return a letter once or twice instead of more often, whichever makes the more frequent word. */
   fewer({ vocabulary }, text, [start, end]) {
     const [before, after] = [text.slice(Math.max(start - MAX_CACHED_LENGTH, 0), start), text.slice(end, end + MAX_CACHED_LENGTH)];

@@ -272,7 +272,6 @@ def constants() -> dict[str, Any]:
         },
         **{name: getattr(vocabulary, name) for name in ("FIRST_RANK", "LOG_RANK_OF_TOKEN", "LOG_RANK_OF_UNKNOWN")},
         "MAX_RANK_OF_REPEATED": rewriting.MAX_RANK_OF_REPEATED,
-        "MAX_QUOTE": sentences.MAX_QUOTE,
         "MAX_ROUNDS": reading.MAX_ROUNDS,
         "ABBREVIATION_LENGTHS": list(casing.ABBREVIATION_LENGTHS),
         "KEPT_KINDS": texts.KEPT_KINDS,
