@@ -44,8 +44,8 @@ export const inForm = ({ model }) => model ?? ITEM;
  * A text with edits applied, and the way back of offsets.
  *
  * `source`: the user's text; `edits`: { row, start, end, model, back }, in order, none overlaps another; `text`: in which an
- * item is one `ITEM`; `kinds`: what is kept, if anything is; `lines`: spans of the user's lines in another case than that of a
- * sentence, and their case.
+ * item is one `ITEM`; `kinds`: what is kept, if anything is; `lines`: the user's lines in another case than that of a
+ * sentence, which is the `row` of each.
  */
 export class Form {
   constructor(source, edits = [], kinds = []) {
@@ -126,7 +126,10 @@ export function formOf(text, { vocabulary, rules, groupings, kinds, copies, norm
   if (copies) {
     const { text: cased, lines } = inSentenceCase(form.text, vocabulary, rules);
     form.text = cased;
-    form.lines = lines.map((line) => ({ ...line, span: form.userSpan(line.span) }));
+    form.lines = lines.map(({ span, case: row }) => {
+      const [start, end] = form.userSpan(span);
+      return { row, start, end, model: cased.slice(...span), back: null };
+    });
   }
   const late = normalises ? lateEdits(form, call) : [];
   if (late.length) form = form.withFurther(late);

@@ -41,7 +41,7 @@ export class Segmenter {
     const parsed = { text, form, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const cuts = copies ? gluedCuts(form) : [];
     const isCut = new Set(cuts);
-    const lineStarts = form.lines.map(({ span }) => span[0]);
+    const lineStarts = form.lines.map(({ start }) => start);
     for (const sentence of this.#sentences(form, splits, isForced).flatMap((span) => cutAt(cuts, span))) {
       const inner = copies ? edgesOf(form.text, sentence, this.rules.has_ordinals) : sentence;
       const label = copies ? labelIn(form.text, inner) : null;
@@ -56,7 +56,7 @@ export class Segmenter {
         const { piece, hasText, hasUnknown } = this.#piece(form, part, { normalises, copies, mayLackStop });
         const line = form.lines[lastUpTo(lineStarts, piece.start)];
         const isLabel = label !== null && !piece.items.length;
-        Object.assign(piece, { isGlued: isCut.has(piece.parts[0].start), sourceCase: piece.start < line?.span[1] ? line.case : null, isLabel });
+        Object.assign(piece, { isGlued: isCut.has(piece.parts[0].start), sourceCase: piece.start < line?.end ? line.row : null, isLabel });
         if (isLabel) piece.forms = this.#labelForms(piece);
         if (hasText) parsed.pieces.push(piece);
         else if (hasUnknown) foreign.push([piece.start, piece.end]);
@@ -151,8 +151,6 @@ export function editsOf({ text, form, pieces, copies }) {
     const [start, end] = mark ? form.userSpan([mark.start, mark.end]) : [];
     return mark ? [{ row: "marks", start, end, model: mark.mark, back: ending }] : [];
   });
-  const lines = form.lines.map(({ span: [start, end], case: row }) => (
-    { row, start, end, model: form.text.slice(form.offsetOf(start), form.offsetOf(end)), back: null }));
   const edges = [0, ...pieces.map(({ end }) => end)].flatMap((start, index) => {
     const end = pieces[index]?.start ?? text.length;
     const written = text.slice(start, end);
@@ -160,7 +158,7 @@ export function editsOf({ text, form, pieces, copies }) {
     return isEdge ? [{ row: "edge", start, end, model: "", back: written }] : [];
   });
   const own = form.edits.map((edit) => (isItem(edit) ? { ...edit, model: read.get(edit.start) ?? null } : edit));
-  return [...ofPieces, ...marks, ...own, ...lines, ...edges]
+  return [...ofPieces, ...marks, ...own, ...form.lines, ...edges]
     .sort((left, right) => left.start - right.start || left.end - right.end);
 }
 

@@ -220,7 +220,7 @@ answers.capitals = {
 };
 
 const casing = vectors("casing");
-const caseAt = ({ lines }, offset) => lines.find(({ span: [start, end] }) => start <= offset && offset < end)?.case ?? null;
+const caseAt = ({ lines }, offset) => lines.find(({ start, end }) => start <= offset && offset < end)?.row ?? null;
 const casedVocabulary = vocabularyOf([...casing.words, ...casing.characters]);
 answers.casing = {
   cases: casing.cases.map(({ text, lines: parts }) => {
