@@ -207,6 +207,11 @@ def chromium():
 
 
 @pytest.fixture
+def own_cache_of_datasets(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
 def screenshots(tmp_path):
     folder = Path(os.environ.get("PAGE_SCREENSHOTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,10 @@ from tests.modeling.model_checks import randomize
 peft = pytest.importorskip("peft", reason="peft is not installed")
 
 # peft calls it by its old name
-pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning"),
+    pytest.mark.usefixtures("own_cache_of_datasets"),
+]
 
 RECIPE = {
     "languages": {"source": "en", "target": "de"},
@@ -39,11 +42,6 @@ RECIPE = {
     },
     "generation": {"num_beams": 2, "max_new_tokens": 8},
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def save_tiny_m2m(folder):

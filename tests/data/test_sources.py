@@ -9,10 +9,7 @@ from datasets import Dataset, DatasetDict
 
 from hf_capsule_mt.data import Cleaning, clean, load_translation_data
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+pytestmark = pytest.mark.usefixtures("own_cache_of_datasets")
 
 
 def write(folder, name, text):

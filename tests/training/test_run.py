@@ -24,6 +24,8 @@ from hf_capsule_mt.training.run_data import load_corpus
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from tests.fixtures.tiny import SIZES
 
+pytestmark = pytest.mark.usefixtures("own_cache_of_datasets")
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
     "languages": {"source": "en", "target": "de"},
@@ -44,11 +46,6 @@ SMALL = {
     },
     "generation": {"num_beams": 2, "max_new_tokens": 8},
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def recipe(folder, overrides=None, **values):
