@@ -28,7 +28,7 @@ import hf_capsule_mt.modeling  # noqa: F401 - registers the models
 from capsule_mt.catalog.entries import no_such_folder
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models.checking import check_search_options
-from capsule_mt.models.loading import ADAPTER_CONFIG, GENERATION_FILE, conversion_advice, weights_in
+from capsule_mt.models.loading import ADAPTER_CONFIG, GENERATION_FILE, conversion_advice, is_adapter, weights_in
 from capsule_mt.models.weights import (
     CODES_FILES,
     FLOATING_TYPES,
@@ -211,7 +211,7 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
 
     check_name_or_path(name_or_path)
     folder = Path(name_or_path)
-    if is_adapter(folder):
+    if _is_ours(folder):
         return _load_adapted(folder, *args, **kwargs)
     # only the mode without an error tells which tensors have another shape
     settings = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}
@@ -245,11 +245,9 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
     return model.eval(), problem
 
 
-def is_adapter(folder: NameOrPath) -> bool:
+def _is_ours(folder: Path) -> bool:
     """Return whether a folder has an adapter of ours; other methods of peft are left to transformers."""
-    file = Path(folder) / ADAPTER_CONFIG
-    is_alone = file.is_file() and not (Path(folder) / "config.json").exists()
-    return is_alone and read_json(str(file)).get("peft_type") == ADAPTER_TYPE
+    return is_adapter(folder) and read_json(str(folder / ADAPTER_CONFIG)).get("peft_type") == ADAPTER_TYPE
 
 
 def _load_adapted(folder: Path, *args: Any, **kwargs: Any) -> tuple[Any, str | None]:

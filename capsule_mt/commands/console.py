@@ -262,12 +262,13 @@ def folder(text: str) -> "Path":
 
 def checkpoint_folder(text: str) -> "Path":
     """An `argparse` type: a folder with a saved model, or with an adapter and the name of its model."""
-    if not any((folder(text) / name).is_file() for name in ("config.json", "adapter_config.json")):
-        from capsule_mt.models.loading import conversion_advice  # late: only for an error
+    if not (folder(text) / "config.json").is_file():
+        from capsule_mt.models.loading import conversion_advice, is_adapter  # late: most folders have a model
 
-        raise argparse.ArgumentTypeError(
-            f"{text}: not a checkpoint (a folder with a config.json){conversion_advice(text)}"
-        )
+        if not is_adapter(text):
+            raise argparse.ArgumentTypeError(
+                f"{text}: not a checkpoint (a folder with a config.json){conversion_advice(text)}"
+            )
     return file_path(text)
 
 

@@ -109,13 +109,6 @@ def digests_of(
     return digests
 
 
-def _is_adapter(folder: str) -> bool:
-    """Return whether a folder has an adapter of peft, and no model."""
-    return os.path.isfile(os.path.join(folder, "adapter_config.json")) and not os.path.isfile(
-        os.path.join(folder, "config.json")
-    )
-
-
 def load_translator(
     model: str | list[str], arguments: Mapping[str, Any], loaded: MutableMapping[str, Any] | None = None
 ) -> Any:
@@ -125,6 +118,8 @@ def load_translator(
         arguments: the values of a command's options; options of `add_model` that it lacks have their defaults.
         loaded: the engine's translators of earlier calls with these arguments, whose models are shared.
     """
+    from capsule_mt.models.loading import is_adapter
+
     models = model if isinstance(model, list) else [model]
     options = {name: arguments.get(name, default) for name, default in DEFAULTS.items()}
     pairs = [name for name in models if not os.path.exists(name) and pair_named(name)]
@@ -135,7 +130,7 @@ def load_translator(
         reason = f"an ensemble of {len(models)} models"
     elif options["dtype"] != "float32":
         reason = f"--dtype {options['dtype']}"
-    elif _is_adapter(models[0]):
+    elif is_adapter(models[0]):
         reason = f"{models[0]}, an adapter"
     if os.path.exists(models[0]) and (reason or not is_archive(models[0])):
         try:

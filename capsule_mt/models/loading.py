@@ -210,6 +210,12 @@ def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint | CTransla
     return MarianCheckpoint(files)
 
 
+def is_adapter(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder has an adapter of peft, and no model."""
+    has_config, has_adapter = (os.path.isfile(os.path.join(folder, name)) for name in (CONFIG_FILE, ADAPTER_CONFIG))
+    return has_adapter and not has_config
+
+
 def is_ctranslate2(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder has a model of CTranslate2, or is a package of Argos Translate."""
     # a file of this name may also be Marian's
