@@ -5,9 +5,6 @@ from typing import Any, NamedTuple
 
 from capsule_mt.text.words import WORDS
 
-# Weight of the missing share of a translation's length, beside the share of words that it leaves out. Fitted on other
-# systems' translations that people have labelled.
-OMISSION_WEIGHT = 2.0
 RELIABLE_LENGTH = 40  # characters; the length of a shorter translation says less
 
 

@@ -167,7 +167,7 @@ class Layout:
                 continue
             begin, stop, tag, is_last = element
             end_tag = self.partners.get(tag, tag)
-            inner_tags = [inner_tag for inner_tag in tags if tag < inner_tag < end_tag]
+            inner_tags = tags[bisect_right(tags, tag) : bisect_left(tags, end_tag)]
             if begin < stop:
                 positions.append((self.words[begin].start, tag))
                 ends.append((self.words[stop - 1].end, end_tag))

@@ -75,7 +75,7 @@ class Piece:
         mark: Ending | None = None,
         case: str | None = None,
         is_label: bool = False,
-    ) -> None:  # not a dataclass, whose module would be most of the time of a start
+    ) -> None:  # no dataclass: a start need not import its module
         self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
         self.reading, self.text, self.offsets, self.terms = reading, text, offsets, terms
         self.is_glued, self.mark, self.case, self.is_label = is_glued, mark, case, is_label
