@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from capsule_mt.checks.results import Check
 from capsule_mt.checks.texts import CheckedText
@@ -18,7 +19,8 @@ CELL_END = re.compile(r"[ \t]*\n[ \t]*|[ \t]{3,}")  # a line's end, or the space
 def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
     """Yield a name and the other name that the translation has instead, if all other names are the same.
 
-    A name is a word with a capital within a sentence that also has a word in lower case. It may be written otherwise, so a similar word accounts for it.
+    A name is a word with a capital within a sentence that also has a word in lower case. It may be written otherwise,
+    so a similar word accounts for it.
     A name that has a translation, such as "Germany", and a word such as "Court" in "Supreme Court" are in the lists
     `translated_names`; only languages with such a list are checked.
     """
@@ -48,7 +50,7 @@ def _names(text: CheckedText) -> list[str]:
         word
         for words in cells
         if any(len(word) > 1 and word.islower() for word in words)
-        for previous, word in zip(words, words[1:], strict=False)
+        for previous, word in pairwise(words)
         if MIN_NAME <= len(word) <= MAX_NAME
         and word[0].isupper()
         and word[1].islower()
