@@ -640,6 +640,7 @@ SIZES = {"encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0, "label_smooth
 GUIDED = {"guided_routing": "guided", "guided_capsule_dim": 8}
 MODELS = {
     "marian": {
+        **GUIDED,
         "model_type": "capsule_marian",
         "d_model": 16,
         "encoder_attention_heads": 2,
@@ -648,14 +649,15 @@ MODELS = {
         "layer_aggregation": "em_routing",
         "layer_aggregation_num_capsules": 4,
     },
-    "rnmt": {"model_type": "capsule_rnmt", "hidden_size": 16},
+    "rnmt": {**GUIDED, "model_type": "capsule_rnmt", "hidden_size": 16},
+    "capsnmt": {"model_type": "capsnmt", "hidden_size": 16},
 }
 
 
 def train_together(folder, name, processes, is_sharded, checkpointing, die_at=None):
     """Train; write predictions and losses to `log.json`, and the final weights to `model`."""
     torch.manual_seed(0)
-    model = randomize(build_model(SIZES | GUIDED | MODELS[name], TOKENIZER))
+    model = randomize(build_model(SIZES | MODELS[name], TOKENIZER))
     model.generation_config.max_new_tokens, model.generation_config.max_length = 8, None
     trainer = make_trainer(
         folder,
@@ -694,6 +696,7 @@ def train_together(folder, name, processes, is_sharded, checkpointing, die_at=No
         ("marian", True, {CHECKPOINTING: True}),
         ("marian", True, {"fsdp_config": {"activation_checkpointing": True}}),
         ("rnmt", True, {CHECKPOINTING: True}),
+        ("capsnmt", True, {CHECKPOINTING: True}),
     ],
 )
 @pytest.mark.slow
