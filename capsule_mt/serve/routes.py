@@ -143,7 +143,7 @@ def file_router(answers: Answers) -> APIRouter:
         "/translate_file", openapi_extra=body_of(FileRequest, PARTS), responses=answer_like("/translate_file")
     )
     async def translate_file(request: Request) -> dict[str, Any]:
-        """Translate a file, which keeps its format; `translatedFileUrl` has the translation for ten minutes.
+        """Translate a file, which keeps its format; `translatedFileUrl` is the address of the translation.
 
         If something stays in the source language, `notes` name its `location`, and the reason.
         """
@@ -173,7 +173,7 @@ def file_router(answers: Answers) -> APIRouter:
 
     @router.get("/download_file/{name}")
     async def download_file(name: str) -> Response:
-        """Return a file that was translated in the last ten minutes."""
+        """Return a translated file: of each client, the latest 32 are stored, for ten minutes."""
         content = files.get(name)
         if content is None:
             raise HTTPException(404, "this file does not exist, or has expired: files are stored for ten minutes")
