@@ -101,6 +101,11 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
             return translation_output(outputs, logits, None)
         smoothing = self.config.label_smoothing if self.training else 0.0
         losses = cross_entropy(logits, labels, label_smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+        if hasattr(self, "_loss_function"):  # where transformers' setter of `loss_function` puts another
+            loss = self._loss_function(
+                logits=logits, labels=labels, vocab_size=logits.shape[-1], num_items_in_batch=num_items_in_batch
+            )
+            losses = losses._replace(loss=loss)
         if self.guided_losses is None:
             return translation_output(outputs, logits, losses)
         guided_losses = self.guided_losses(
