@@ -1,14 +1,13 @@
 """Train a tiny model of NLLB's shape on your own text, with transformers alone: a base to try adapters on.
 
-    python examples/tiny_nllb.py outputs/tiny-nllb data/multi30k-en-de/train eng_Latn deu_Latn --steps 1500
+    python examples/tiny_nllb.py outputs/tiny-nllb train.en.gz train.de.gz eng_Latn deu_Latn
 
-reads `train.en.gz` and `train.de.gz`. The model is an `M2M100ForConditionalGeneration`, the tokenizer an `NllbTokenizer` with
-NLLB's 202 codes of languages and a vocabulary of its own.
+It is an `M2M100ForConditionalGeneration` with an `NllbTokenizer`, which has NLLB's codes of languages and a vocabulary
+learned from these files. Recipes with `adapter:` start from it as from NLLB ([example](adapter.yaml)).
 """
 
 import argparse
 import gzip
-from pathlib import Path
 
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -25,8 +24,7 @@ HEADS = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_positi
 DROPOUT = {"dropout": 0.1, "attention_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
 
 
-def read(prefix: Path, language: str) -> list[str]:
-    path = prefix.with_name(f"{prefix.name}.{language}.gz")
+def read(path: str) -> list[str]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [line.strip() for line in lines]
 
@@ -34,14 +32,15 @@ def read(prefix: Path, language: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", help="where the checkpoint goes")
-    parser.add_argument("prefix", type=Path, help="the files are PREFIX.en.gz and PREFIX.de.gz for eng_Latn and deu_Latn")
+    parser.add_argument("source_file", help="a sentence per line, compressed by gzip")
+    parser.add_argument("target_file", help="their translations")
     parser.add_argument("source", help="NLLB's code of the source language")
     parser.add_argument("target", help="NLLB's code of the target language")
     parser.add_argument("--steps", type=int, default=1500, help="of 64 sentence pairs each")
     arguments = parser.parse_args()
     set_seed(1)
 
-    sources, targets = (read(arguments.prefix, code) for code in ("en", "de"))
+    sources, targets = read(arguments.source_file), read(arguments.target_file)
     tokenizer = NllbTokenizer().train_new_from_iterator([*sources, *targets], vocab_size=2000)
     tokenizer.src_lang, tokenizer.tgt_lang = arguments.source, arguments.target
     encoded = tokenizer(sources, text_target=targets, max_length=64, truncation=True)
