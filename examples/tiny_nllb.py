@@ -3,8 +3,8 @@
     python examples/tiny_nllb.py outputs/tiny-nllb --steps 1500
 
 It is an `M2M100ForConditionalGeneration` with an `NllbTokenizer`, which has NLLB's codes of languages and a vocabulary
-learned from the corpus. Recipes with `adapter:` start from it as from NLLB: `adapter.yaml` reads the files of text that
-are written beside it.
+learned from the corpus. Recipes with `adapter:` start from it as from NLLB: `adapter.yaml` reads the text that is
+written beside it.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python -m tests.modeling.training_speed --rounds 6
 
-Medians of this process's CPU time, in turns, so that other work of the machine counts little. The sizes are those of the
-recipe `tatoeba/plain`, a batch has 32 sentences of 20 tokens.
+Medians of this process's CPU time, in turns, so that other work of the machine counts little. The sizes are those of
+the recipe `tatoeba/plain`, a batch has 32 sentences of 20 tokens.
 """
 
 import argparse
