@@ -24,7 +24,10 @@ FLAG = "output_routing_weights"
 
 
 class CapsuleModel(BaseTuner):
-    """Puts a `BesideStack` on each stack that an adapter's configuration names."""
+    """Puts a `BesideStack` on each stack that an adapter's configuration names.
+
+    Its private methods are those that PEFT asks of a tuner.
+    """
 
     prefix = PREFIX
     tuner_layer_cls = BesideStack
