@@ -1,5 +1,7 @@
 """PEFT's tuner of the method "CAPSULE", and `aggregate`, which is `get_peft_model` with it."""
 
+import difflib
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,17 +15,33 @@ from hf_capsule_mt.adapters.config import CapsuleConfig
 from hf_capsule_mt.adapters.merging import merged_model
 from hf_capsule_mt.adapters.registration import PREFIX
 from hf_capsule_mt.adapters.stacks import stacks_of
+from hf_capsule_mt.modeling.keywords import ALIKE
 
 # where a stack has its adapters
 ATTRIBUTE = "depth_adapter"
+# how the models of this package are asked for routing weights
+FLAG = "output_routing_weights"
 
 
 class CapsuleModel(BaseTuner):
-    """Puts a `BesideStack` on each stack that an adapter's configuration names."""
+    """Puts a `BesideStack` on each stack that an adapter's configuration names.
+
+    Its private methods are those that PEFT asks of a tuner.
+    """
 
     prefix = PREFIX
     tuner_layer_cls = BesideStack
     target_module_mapping: dict[str, list[str]] = {}
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model, which would ignore what it does not know: refuse what asks for routing weights."""
+        asked = difflib.get_close_matches(FLAG, kwargs, n=1, cutoff=ALIKE)
+        if asked and FLAG not in inspect.signature(self.model.forward).parameters:
+            raise TypeError(
+                f"{type(self.model).__name__} has no argument `{asked[0]}`: an adapter keeps its routing weights "
+                "inside `with hf_capsule_mt.adapters.routing_weights(model) as stacks:`"
+            )
+        return super().forward(*args, **kwargs)
 
     def _prepare_adapter_config(self, peft_config: Any, model_config: dict[str, Any]) -> Any:
         return peft_config

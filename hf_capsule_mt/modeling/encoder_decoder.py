@@ -311,6 +311,7 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
     def _resize_token_embeddings(
         self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
+        # private: the public method resizes one matrix, and a model may have three: shared, and one for each side
         def resize(embeddings: nn.Embedding) -> nn.Embedding:
             return self._get_resized_embeddings(embeddings, new_num_tokens, pad_to_multiple_of, mean_resizing)
 

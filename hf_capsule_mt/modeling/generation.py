@@ -101,6 +101,11 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
             return translation_output(outputs, logits, None)
         smoothing = self.config.label_smoothing if self.training else 0.0
         losses = cross_entropy(logits, labels, label_smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+        if hasattr(self, "_loss_function"):  # where transformers' setter of `loss_function` puts another
+            loss = self._loss_function(
+                logits=logits, labels=labels, vocab_size=logits.shape[-1], num_items_in_batch=num_items_in_batch
+            )
+            losses = losses._replace(loss=loss)
         if self.guided_losses is None:
             return translation_output(outputs, logits, losses)
         guided_losses = self.guided_losses(
@@ -111,6 +116,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
     def _resize_token_embeddings(
         self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
+        # private: the public method only reads the size and ties, and would leave an output projection of its own
         embeddings = self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         if has_one_vocabulary(self.config) and not self.config.tie_word_embeddings:
             self.lm_head = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
@@ -126,7 +132,10 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         return embeddings
 
     def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Also drop a source mask that masks nothing: looked at here, once a sentence, and not at every step."""
+        """Also drop a source mask that masks nothing: looked at here, once a sentence, and not at every step.
+
+        Private, as the public hooks of `generate()` run before the mask is made, or at every step.
+        """
         prepared: Any = super()._prepare_decoder_input_ids_for_generation(*args, **kwargs)  # type: ignore[misc]
         input_ids, model_kwargs = prepared
         mask = model_kwargs.get("attention_mask")
@@ -178,7 +187,10 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         return output
 
     def _prepare_cache_for_generation(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
-        """Refuse a cache that does not work, before transformers fails with another error."""
+        """Refuse a cache that does not work, before transformers fails with another error.
+
+        Private: `generate()` completes the settings inside, from those of the model, so nothing before knows them.
+        """
         name = generation_config.cache_implementation or ""
         if name == "quantized":
             raise ValueError(_cache_advice(name))
@@ -192,7 +204,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
     def _get_logits_processor(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
         """Refuse forced tokens outside the vocabulary, and classifier-free guidance.
 
-        For guidance, transformers calls the model without `decoder_input_ids`.
+        For guidance, transformers calls the model without `decoder_input_ids`. Private, as the cache's is.
         """
         size = self.model.decoder.embed_tokens.num_embeddings
         for name in ("forced_bos_token_id", "forced_eos_token_id"):

@@ -29,6 +29,7 @@ from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_nam
 from hf_capsule_mt.modeling.encoder_decoder import CapsulePreTrainedModel, EncoderDecoderModel, Stack
 from hf_capsule_mt.modeling.generation import TranslationModel
 from hf_capsule_mt.modeling.initial_std import get_initial_std
+from hf_capsule_mt.modeling.keywords import refuses_misspelt
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     SourceCapsulesOutput,
@@ -108,6 +109,7 @@ class CapsNMTEncoder(RecurrentStack):
         self.post_init()
 
     @can_return_tuple
+    @refuses_misspelt
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -187,6 +189,7 @@ class CapsNMTDecoder(RecurrentStack):
         self.post_init()
 
     @can_return_tuple
+    @refuses_misspelt
     @takes_both_cache_names
     def forward(
         self,

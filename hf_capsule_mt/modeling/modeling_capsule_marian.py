@@ -34,6 +34,7 @@ from hf_capsule_mt.modeling.encoder_decoder import (
     Stack,
 )
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
+from hf_capsule_mt.modeling.keywords import refuses_misspelt
 from hf_capsule_mt.modeling.layer_aggregation import (
     build_depth_connections,
     build_layer_aggregation,
@@ -155,6 +156,7 @@ class CapsuleMarianEncoder(TransformerStack):
         self.post_init()
 
     @can_return_tuple
+    @refuses_misspelt
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -213,6 +215,7 @@ class CapsuleMarianDecoder(TransformerStack):
         self.post_init()
 
     @can_return_tuple
+    @refuses_misspelt
     @takes_both_cache_names
     def forward(
         self,

@@ -35,6 +35,7 @@ from hf_capsule_mt.modeling.encoder_decoder import (
     Stack,
 )
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
+from hf_capsule_mt.modeling.keywords import refuses_misspelt
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
@@ -102,6 +103,7 @@ class CapsuleRNMTEncoder(RNMTStack):
         self.post_init()
 
     @can_return_tuple
+    @refuses_misspelt
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -178,6 +180,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         self.post_init()
 
     @can_return_tuple
+    @refuses_misspelt
     @takes_both_cache_names
     def forward(
         self,

@@ -264,6 +264,14 @@ def test_half_precision_keeps_the_adapter_in_single():
     assert logits(moved(model), inputs).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("flag", ["output_routing_weights", "output_routing_wieghts"])
+def test_a_flag_that_the_base_would_ignore_is_refused(flag):
+    message = rf"M2M100ForConditionalGeneration has no argument `{flag}`: .*routing_weights\(model\) as stacks"
+    with pytest.raises(TypeError, match=message):
+        adapted("m2m_100", "em")(**batch("m2m_100"), **{flag: True})
+    assert adapted("m2m_100", "em")(**batch("m2m_100"), output_attentions=True).loss > 0
+
+
 def test_routing_weights_are_kept_while_asked_for():
     model, inputs = moved(adapted("t5", "em", side="both", num_capsules=4)), batch("t5")
     with routing_weights(model) as stacks:

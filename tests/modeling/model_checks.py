@@ -155,9 +155,19 @@ class ModelChecks:
 
     def test_a_misspelt_argument_is_refused(self, mix):
         model, batch = self.model(mix), self.batch()
-        for part, inputs in ((model, batch), (model.base_model, batch)):
-            with pytest.raises(TypeError, match=r"has no argument `output_routing_wieghts`; did you mean `output_rou"):
-                part(**inputs, output_routing_wieghts=True)
+        base, source = model.base_model, self.source(batch)
+        encoded = base.encoder(**source)
+        target = {"input_ids": batch["decoder_input_ids"], "encoder_hidden_states": encoded.last_hidden_state}
+        target |= base.for_decoder(encoded, False, False)
+        calls = (
+            (model, batch, "output_routing_wieghts", "output_routing_weights"),
+            (base, batch, "output_routing_wieghts", "output_routing_weights"),
+            (base.encoder, source, "output_routing_wieghts", "output_routing_weights"),
+            (base.decoder, target, "output_hidden_sates", "output_hidden_states"),  # not each decoder routes
+        )
+        for part, inputs, misspelt, meant in calls:
+            with pytest.raises(TypeError, match=f"has no argument `{misspelt}`; did you mean `{meant}`"):
+                part(**inputs, **{misspelt: True})
             part(**inputs, tokenizer=None)  # as `generate()` passes on what a model has no use for
 
     def source(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

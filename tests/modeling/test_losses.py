@@ -8,6 +8,7 @@ from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.modeling import losses
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, running_averages
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX, cross_entropy
+from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
 SMOOTHING = (0.0, 0.1, 1.0)
 
@@ -95,6 +96,20 @@ def test_ignored_rows_may_hold_anything():
     assert loss.isfinite()
     assert not gradient[2].any()
     assert gradient[0, :3].all()
+
+
+def test_a_model_takes_a_loss_function_as_all_of_transformers_do():
+    model, ids = tiny_model(tiny_tokenizer(), dropout=0.0), torch.tensor([[5, 6, 7, 2]])
+    expected = model(input_ids=ids, labels=ids)
+
+    def halved(logits, labels, vocab_size, num_items_in_batch=None, **kwargs):
+        assert (logits.shape, vocab_size, num_items_in_batch) == ((1, 4, vocab_size), logits.shape[-1], 8)
+        return reference(logits, labels, 0.0) / 2
+
+    model.loss_function = halved
+    outputs = model(input_ids=ids, labels=ids, num_items_in_batch=8)
+    torch.testing.assert_close(outputs.loss, expected.nll_loss.double() / 2)
+    torch.testing.assert_close(outputs.nll_loss, expected.nll_loss / 2)  # four targets of eight
 
 
 def test_batch_without_a_target_has_no_loss():

@@ -1,6 +1,6 @@
 """Run transformers' common tests, of the installed version, on one mix of settings.
 
-    python -m tests.upstream.common_tests everything outputs/common-tests      # prints what failed, as JSON
+    HF_HUB_OFFLINE=1 python -m tests.upstream.common_tests everything outputs/common-tests      # prints what failed
 
 `stock` is transformers' Marian. The tests are not in transformers' wheel. Its source distribution, which pip downloads
 to the folder, has `ModelTesterMixin`. `GenerationTesterMixin` and `ExportTesterMixin` are only in the repository:
