@@ -238,8 +238,6 @@ ROWS = tuple(Row(*row) for row in (
     ("identifier", "keep", "code", "_", r"(?<!\w)\w*[A-Za-z]_\w+", COPY, COPY, None, "set max_size now", "set max_size now"),
     ("link", "keep", "code", r"\]\(", r"(?<=\])\([^\s()<>]{0,64}[/.#][^\s()<>]{0,120}\)", COPY, COPY, None,
      "see [it](b/c.x) now", "see [it](b/c.x) now"),
-    ("version", "keep", "code", "[<>=!~]=\\d", r"(?<![\w.-])[A-Za-z][\w.-]{0,64}[<>=!~]=\d(?:[\w.,<>=!~]*\w)?", COPY, COPY, None,
-     "with torch>=2.1 now", "with torch>=2.1 now"),
     # a backslash with what is glued to it: "docs\main", "\alpha"; "docs\notes.txt", "src\new\test"; "\n"
     ("backslash", "keep", "code", r"\\", r"(?<![\w\\.-])[\w.-]*(?:\\{1,2}[\w.-]+)*?\\{1,2}(?![nrt])\w(?:[\w.\\-]*\w)?"
      rf"|(?<![\w\\.-])[\w.-]+(?:(?:\\[\w-]+)+\.[a-z]\w*|(?:\\[nrt][a-z][\w-]*){{2,}}|{_FOLDER_NAME})"
@@ -290,7 +288,6 @@ ROWS = tuple(Row(*row) for row in (
     ("glued hyphens", "form", "", "--", rf"(?<={LETTER})--(?={LETTER})", " - ", None, None, "one--two", "one - two"),
     ("glued dash", "form", "", "\u2014", r"(?<=[A-Za-z\xc0-\u052f])\u2014(?=[A-Za-z\xc0-\u052f])", " - ", None, "lacks \u2014",
      "one\u2014two", "one - two"),
-    ("escaped quote", "form", "", r"\\[\"']", r"\\[\"']", ":last_character", ":escaped", None, r"it\'s here", "it's here"),
     ("repeated letter", "form", "", r"(?P<twice>[a-zA-Z])(?P=twice){2}", r"(?P<letter>[a-zA-Z])(?P=letter){2,}", ":fewer", None,
      None, "it is sooo good", "it is so good"),
     ("character", "form", "", _NON_ASCII, rf"{_NON_ASCII}{COMBINING}*|[A-Za-z]{COMBINING}+", ":plain", ":typographic", None,
@@ -444,9 +441,9 @@ changed comes back in the translation. Each rule is a row of one table, which Py
 `Translation.edits`, and `capsule-mt translate --explain`, name the rows that changed a text.
 
 `keep` rows are copied into the translation: the model reads the item itself, a stand-in that it copies more often, or
-nothing. `form` rows are read in another form. Then lines in CAPITALS, Title Case or lowercase are read in sentence
-case. `late` rows are about what the vocabulary lacks, `before`, `after` and `ending` about the edges of a sentence, and
-`back` about the translation. `copy=False` turns all of them off; `keep=["numbers"]` adds the row `number`.
+nothing. `form` rows are read in another form. Then lines in CAPITALS or lowercase are read in sentence case. `late` rows
+are about what the vocabulary lacks, `before`, `after` and `ending` about the edges of a sentence, and `back` about the
+translation. `copy=False` turns all of them off; `keep=["numbers"]` adds the row `number`.
 
 An example is read by a model from English to Portuguese whose vocabulary has the characters of ASCII, \u20ac and \xe0.
 

@@ -55,8 +55,7 @@ LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))
 
 CASING = (
     *("CAPITALS", "LOWERCASE", "LOWERCASE_START", "FINAL_MARKS"),
-    *("MIN_LINE_WORDS", "MIN_START_WORDS", "MAX_SHORT_WORD"),
-    *("MIN_CAPITAL_SHARE", "MIN_KNOWN_SHARE", "MIN_KNOWN_IN_TITLE", "MIN_KNOWN_IN_HEADLINE"),
+    *("MIN_LINE_WORDS", "MIN_START_WORDS"),
     *("NAME_MARGIN", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
 )
 # The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
@@ -174,8 +173,6 @@ def patterns() -> dict[str, str]:
         "NO_WORDS": casing.NO_WORDS.pattern,
         "VARIABLE": casing.VARIABLE,
         "MAY_START": casing.MAY_START,
-        "QUOTED_START": casing.QUOTED_START,
-        "LONG_LOWERCASE_WORD": casing.LONG_LOWERCASE_WORD.pattern,
         "APOSTROPHE": edges.APOSTROPHE,
         "LABEL": edges.LABEL,
         "FINAL_MARK": finishing.FINAL_MARK,
