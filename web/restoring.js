@@ -4,7 +4,7 @@
 
 import { MARK_MARGIN } from "./interface.js";
 import { inOrder, isEmphasis, overlapping, partnersOf, writtenOf } from "./reading.js";
-import { itemsIn, kindOf } from "./rewriting.js";
+import { kindOf } from "./rewriting.js";
 import { firstOf, folded, isAlphanumeric, isMark, lastOf, lastUpTo, numbersAndWords, withSpace } from "./words.js";
 
 const MAX_WORD = 64; // characters of a word that has a sign
@@ -213,16 +213,7 @@ export function restored(source, ids, decode, align) {
     ...invented.map((span) => ({ ...span, text: "" })),
     ...Array.from(matches, ([index, span]) => ({ ...span, text: writtenOf(source.parts[index]) })),
   ];
-  const written = edited(text, tags, edits);
-  const kinds = source.form.kinds.filter((kind) => kind !== "signs"); // these are items only in some contexts
-  const [expected, actual] = [source.parts.map(writtenOf).join(""), written].map((part) => itemsIn(part, kinds));
-  const extra = new Map(); // how much more often each item is in the translation
-  for (const item of actual) extra.set(item.text, (extra.get(item.text) ?? 0) + 1);
-  for (const item of expected) extra.set(item.text, (extra.get(item.text) ?? 0) - 1);
-  const free = new Set(actual.filter(isFree).map((item) => item.text));
-  if (Array.from(extra).every(([item, count]) => count === 0 || (count > 0 && free.has(item)))) return written;
-  // an item has merged with its neighbours into another item: set items apart
-  return edited(text, tags, edits.map((edit) => ({ ...edit, text: edit.text && ` ${edit.text}${text[edit.end] === " " ? "" : " "}` })));
+  return edited(text, tags, edits);
 }
 
 /** Insert tags at their offsets of a text, and replace spans; tags go first at the same offset. */

@@ -8,13 +8,12 @@ The alignment is read from an attention head. Legend: S source tokens, T tokens 
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from capsule_mt.text.keeping import Item, items_with_spans
+from capsule_mt.text.keeping import Item
 from capsule_mt.text.reading import Reading, overlapping, partners_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
@@ -259,20 +258,6 @@ def restored(source: Reading, ids: Ids, decode: Callable[[Ids], str], align: Cal
         tags = Layout(source, text, words, alignment).tags()
     edits = [(span, "") for span in invented]
     edits += [(span, source.parts[index].written) for index, span in items.items()]
-    written = _edited(text, tags, edits)
-    # no row finds in a text what the vocabulary lacks, and signs only in some contexts
-    kinds = [kind for kind in source.form.kinds if kind not in ("signs", "unknown")]
-    edits_of_parts = (part.edit for part in source.parts if part.edit is not None)
-    expected = Counter(Item(edit.back or "", edit.kind) for edit in edits_of_parts if edit.kind in kinds)
-    restored_items = Counter(item for item, _ in items_with_spans(written, kinds))
-    if not expected - restored_items and all(item.kind in FREE_KINDS for item in restored_items - expected):
-        return written
-    # an item has merged with its neighbours into another item: set items apart
-    separators = ["" if text[span.end : span.end + 1] == " " else " " for span, _ in edits]
-    edits = [
-        (span, f" {string}{separator}" if string else "")
-        for (span, string), separator in zip(edits, separators, strict=True)
-    ]
     return _edited(text, tags, edits)
 
 

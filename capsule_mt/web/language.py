@@ -227,13 +227,13 @@ def rules() -> dict[str, Any]:
             while values[-1] is None:
                 values.pop()
             rows.append(values)
-    table = text_rules.as_json()
+    names = ("COPIED_KINDS", "ITEM", "TAG_MARK", "BREAK", "PLAIN", "ENCLOSING", "SIGN_PAIRS", "AROUND_ITEMS")
     return {
         "ROWS": rows,
-        "COPIED_KINDS": text_rules.COPIED_KINDS,
-        **{name.upper(): table[name] for name in ("item", "tag_mark", "lacked", "break", "plain", "invisible")},
-        **{name.upper(): table[name] for name in ("enclosing", "sign_pairs", "around_items")},
-        "STAND_INS": {kind: table["stand_ins"][kind] for kind in ("name", "amount", "count")},
+        **{name: getattr(text_rules, name) for name in names},
+        "LACKED": [text_rules.LACKED_LETTER, text_rules.LACKED_SIGN, text_rules.LACKED_FORMULA],
+        "INVISIBLE": "".join(sorted(text_rules.INVISIBLE)),
+        "STAND_INS": {kind: text_rules.STAND_INS[kind] for kind in ("name", "amount", "count")},
     }
 
 

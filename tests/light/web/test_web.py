@@ -257,7 +257,7 @@ def of_vectors(run_beside_modules):
 
 
 @pytest.mark.parametrize(
-    "name", sorted({path.stem for path in VECTORS.glob("*.json")} - {"keeping", "normal", "rules"})
+    "name", sorted({path.stem for path in VECTORS.glob("*.json")} - {"keeping", "normal"})
 )
 def test_vectors(name, of_vectors):
     tables = {key: cases for key, cases in vectors(name).items() if key != "words" and isinstance(cases, list)}
