@@ -122,7 +122,9 @@ def chrf(hypothesis: str, reference: str) -> float:
     return float(sacrebleu.sentence_chrf(hypothesis, [reference]).score)
 
 
-def changed_lines(row: rules.Row, translator: Translator, lines: Sequence[str], changes: Sequence[Change]) -> list[int]:
+def changed_lines(
+    row: rules.Row, translator: Translator, lines: Sequence[str], changes: Sequence[Change]
+) -> list[int]:
     """Return the indices of the lines whose changes are others without a row, which is switched off."""
     name = {"before": "edge", "after": "edge", "ending": "marks"}.get(row.stage, row.id)
     indices = [index for index, (edits, _) in enumerate(changes) if any(edit.row == name for edit in edits)]

@@ -2,7 +2,6 @@
 //
 // Legend: S source tokens, T tokens of the translation.
 
-import { MARK_MARGIN } from "./interface.js";
 import { inOrder, isEmphasis, overlapping, partnersOf, writtenOf } from "./reading.js";
 import { kindOf } from "./rewriting.js";
 import { firstOf, folded, isAlphanumeric, isMark, lastOf, lastUpTo, numbersAndWords, withSpace } from "./words.js";
@@ -93,7 +92,7 @@ class Layout {
   #interval([start, end]) {
     const shares = this.#hasWords([start, end]) ? this.#margins([[start, end]], []) : [];
     if (!shares.some((share) => share)) return Array(2).fill(this.#point(start));
-    const margins = this.#margins([[start, end]], [[0, start], [end, this.source.text.length]], MARK_MARGIN);
+    const margins = this.#margins([[start, end]], [[0, start], [end, this.source.text.length]]);
     const strongest = argmax(shares);
     // the run with the largest sum of margins (Kadane's algorithm); the strongest word where no sum is positive
     let [best, interval, total, first] = [0, [strongest, strongest + 1], 0, 0];
@@ -106,10 +105,10 @@ class Layout {
   }
 
   /** Return by how much more each word attends to some spans of the source than to others. */
-  #margins(inside, outside, markMargin = 0) {
+  #margins(inside, outside) {
     const [insideShares, outsideShares] = [inside, outside].map((spans) => spans.map((span) => this.#shares(span)));
     const share = (shares, index) => sumOf(shares.map((values) => values[index]));
-    return this.isMark.map((mark, index) => (mark ? markMargin : share(insideShares, index) - share(outsideShares, index)));
+    return this.isMark.map((mark, index) => (mark ? 0 : share(insideShares, index) - share(outsideShares, index)));
   }
 
   #hasWords(span) {

@@ -20,7 +20,6 @@ from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_spa
 
 FREE_KINDS = ("numbers", "numerals", "names")  # a translation may have others than its source
 MAX_WORD = 64  # characters of a word that has a sign
-MARK_MARGIN = -0.01  # a mark joins an interval only with words on both sides of it
 
 Ids = Sequence[int]
 # How much each token of a translation attends to each token of its source [T][S]. A retrospective head looks at the
@@ -128,7 +127,7 @@ class Layout:
         if not any(shares):
             return self._point(source.start), self._point(source.start)
         outside = [Span(0, source.start), Span(source.end, len(self.source.text))]
-        margins = self._margins([source], outside, MARK_MARGIN)
+        margins = self._margins([source], outside)
         strongest = max(range(len(shares)), key=lambda index: shares[index])
         # the run with the largest sum of margins (Kadane's algorithm); the strongest word where no sum is positive
         best, interval, total, first = 0.0, (strongest, strongest + 1), 0.0, 0
@@ -140,13 +139,11 @@ class Layout:
                 best, interval = total, (first, index + 1)
         return interval
 
-    def _margins(self, inside: list[Span], outside: list[Span], mark_margin: float = 0.0) -> list[float]:
+    def _margins(self, inside: list[Span], outside: list[Span]) -> list[float]:
         """Return by how much more each word attends to some spans of the source than to others."""
         share = self.alignment.share
         return [
-            mark_margin
-            if mark
-            else sum(share(word, span) for span in inside) - sum(share(word, span) for span in outside)
+            0.0 if mark else sum(share(word, span) for span in inside) - sum(share(word, span) for span in outside)
             for word, mark in zip(self.words, self.is_mark, strict=True)
         ]
 
