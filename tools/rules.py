@@ -1,12 +1,7 @@
-"""Print docs/rules.md, the table of rules with what each earns: `python -m tools.rules > docs/rules.md`."""
-
-import json
-from pathlib import Path
-from typing import Any
+"""Print docs/rules.md, the table of rules: `python -m tools.rules > docs/rules.md`."""
 
 from capsule_mt.text.rules import ITEM, ROWS, Row
 
-RESULTS = Path(__file__).resolve().parents[1] / "lab" / "results" / "rules.json"  # of lab/rules.py
 ABOUT = """\
 <!-- `python -m tools.rules` writes this page. -->
 
@@ -27,38 +22,16 @@ TABLE = """
 | rule | stage | kind | example | is read as | only if |
 |---|---|---|---|---|---|
 """
-EARNED = """
-## What each rule earns
-
-`python -m lab.rules` translates natural text with the table and without a row, by Firefox's en-pt and pt-en: {judges}.
-`rate` is the share of {lines:,} lines that the row changes, these and lines of documentation without references.
-`better` and `worse` count the translations that the row changes by chrF, and `gain` is the BLEU of all lines that is
-lost without it. A row that changes no line, or that loses where it changes some, goes. A rate of zero is rounded: some
-rows prevent what is rare and bad, such as a number with wrong signs.
-
-| rule | rate | better | worse | gain |
-|---|---|---|---|---|
-"""
 
 
 def page() -> str:
     """Return docs/rules.md."""
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    judges = ", ".join(f"{name} (BLEU {bleu:.1f})" for name, bleu in results["bleu"].items())
-    earned = EARNED.format(judges=judges, lines=results["lines"])
-    rows = [ABOUT, TABLE, *map(row, ROWS), earned, *(earned_row(entry, results["lines"]) for entry in results["rows"])]
-    return "".join(rows)
+    return "".join([ABOUT, TABLE, *map(row, ROWS)])
 
 
 def row(rule: Row) -> str:
     cells = [rule.id, rule.stage, rule.kind, cell(rule.example), cell(rule.read), rule.when or ""]
     return f"| {' | '.join(cells)} |\n"
-
-
-def earned_row(entry: dict[str, Any], num_lines: int) -> str:
-    better, worse = (sum(judge[side] for judge in entry["judges"]) for side in ("better", "worse"))
-    gains = ", ".join(f"{judge['judge']} {judge['gain']:+.2f}" for judge in entry["judges"] if round(judge["gain"], 2))
-    return f"| {entry['row']} | {entry['lines'] / num_lines:.2%} | {better} | {worse} | {gains} |\n"
 
 
 def cell(text: str) -> str:
