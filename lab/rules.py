@@ -12,8 +12,7 @@ Searches are cached by the tokens of their source, so that a difference is a rul
 
 import argparse
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,12 +26,15 @@ from capsule_mt.files.reading import read_lines
 from capsule_mt.models.loading import load_model
 from capsule_mt.options.table import SearchOptions
 from capsule_mt.text import casing, edges, rewriting, rules
+from capsule_mt.text.rewriting import Edit
+from capsule_mt.text.segments import edits_of
 from capsule_mt.translate.options import TranslationOptions
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 
 MODULES = {"casing": casing, "edges": edges, "rewriting": rewriting}  # of constants
 MAX_LOSS = -0.005  # BLEU that a row may cost by rounding
+UNMEASURED = ("languages", "numbers")  # kinds of rows that no judge's call tries
 
 
 class CachedDecoder:
@@ -59,13 +61,17 @@ class CachedDecoder:
         return [self._hypotheses[key] for key in keys]
 
 
+Change = tuple[Sequence[Edit], list[list[int]]]  # the edits of a line, and the tokens of its pieces
+
+
 class Judge(NamedTuple):
-    """Sources with their references; `usual` are their translations with the whole table."""
+    """Sources with their references; `changes` and `usual` are their changes and translations with the whole table."""
 
     name: str
     translator: Translator
     sources: Sequence[str]
     references: Sequence[str]
+    changes: Sequence[Change]
     usual: Sequence[str]
 
 
@@ -73,8 +79,16 @@ def translations(translator: Translator, sources: Sequence[str]) -> list[str]:
     return [translation.text for translation in translator(sources, batch_size=32)]
 
 
+def changes_of(translator: Translator, lines: Sequence[str]) -> list[Change]:
+    """Return what becomes of lines before a model reads them."""
+    segmenter = translator.plan(TranslationOptions()).segmenter
+    documents = (segmenter.document(line) for line in lines)
+    return [(edits_of(document), [piece.ids for piece in document.pieces]) for document in documents]
+
+
 def judge_of(name: str, translator: Translator, sources: Sequence[str], references: Sequence[str]) -> Judge:
-    return Judge(name, translator, sources, references, translations(translator, sources))
+    changes = changes_of(translator, sources)
+    return Judge(name, translator, sources, references, changes, translations(translator, sources))
 
 
 @contextmanager
@@ -107,9 +121,18 @@ def chrf(hypothesis: str, reference: str) -> float:
     return float(sacrebleu.sentence_chrf(hypothesis, [reference]).score)
 
 
-def earned(judge: Judge, is_tried: Callable[[str], bool]) -> dict[str, Any]:
-    """Return what the table as it is now changes in a judge's translations, and what that costs."""
-    indices = [index for index, source in enumerate(judge.sources) if is_tried(source)]
+def changed_lines(
+    row: rules.Row, translator: Translator, lines: Sequence[str], changes: Sequence[Change]
+) -> list[int]:
+    """Return the indices of the lines whose changes are others without a row, which is switched off."""
+    name = {"before": "edge", "after": "edge", "ending": "marks"}.get(row.stage, row.id)
+    indices = [index for index, (edits, _) in enumerate(changes) if any(edit.row == name for edit in edits)]
+    others = changes_of(translator, [lines[index] for index in indices])
+    return [index for index, other in zip(indices, others, strict=True) if other != changes[index]]
+
+
+def earned(judge: Judge, indices: Sequence[int]) -> dict[str, Any]:
+    """Return what the table as it is now changes in a judge's translations of some lines, and what that costs."""
     changed = dict(zip(indices, translations(judge.translator, [judge.sources[i] for i in indices]), strict=True))
     changed = {index: text for index, text in changed.items() if text != judge.usual[index]}
     texts = [changed.get(index, text) for index, text in enumerate(judge.usual)]
@@ -120,13 +143,6 @@ def earned(judge: Judge, is_tried: Callable[[str], bool]) -> dict[str, Any]:
     gain = bleu(judge.usual, judge.references) - bleu(texts, judge.references) if changed else 0.0
     better, worse = sum(margin > 0 for margin in margins), sum(margin < 0 for margin in margins)
     return {"judge": judge.name, "changed": len(changed), "better": better, "worse": worse, "gain": round(gain, 3)}
-
-
-def edited_lines(translator: Translator, lines: Sequence[str]) -> Counter[str]:
-    """Count the lines that each row changes before a model reads them."""
-    segmenter = translator.plan(TranslationOptions()).segmenter
-    forms = (segmenter.document(line).form for line in lines)
-    return Counter(row for form in forms if form is not None for row in {edit.row for edit in form.edits})
 
 
 def verdict(num_lines: int, results: Sequence[dict[str, Any]]) -> str:
@@ -141,25 +157,19 @@ def verdict(num_lines: int, results: Sequence[dict[str, Any]]) -> str:
     return "loses" if worse > better and sum(result["gain"] for result in results) < MAX_LOSS else "stays"
 
 
-def is_tried(row: rules.Row) -> Callable[[str], bool]:
-    """Return which sources may have a match of a row."""
-    if row.stage in ("keep", "form"):
-        return lambda source: re.search(row.needs, source) is not None
-    return (lambda source: not source.isascii()) if row.stage == "late" else (lambda source: True)
-
-
-def measured(judges: Sequence[Judge], counts: Counter[str], ids: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """Yield what each row earns."""
+def measured(judges: Sequence[Judge], outside: Sequence[str], ids: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """Yield what each row earns, and how many lines of the judges and outside it changes."""
+    changes = changes_of(judges[0].translator, outside)
     for row in rules.ROWS:
-        if ids is None or row.id in ids:
-            with without(row):
-                results = [earned(judge, is_tried(row)) for judge in judges]
-            yield {
-                "row": row.id,
-                "lines": counts[row.id],
-                "verdict": verdict(counts[row.id], results),
-                "judges": results,
-            }
+        if row.stage == "back" or row.kind in UNMEASURED or (ids is not None and row.id not in ids):
+            continue
+        with without(row):
+            num_lines, results = len(changed_lines(row, judges[0].translator, outside, changes)), []
+            for judge in judges:
+                indices = changed_lines(row, judge.translator, judge.sources, judge.changes)
+                num_lines += len(indices)
+                results.append(earned(judge, indices))
+        yield {"row": row.id, "lines": num_lines, "verdict": verdict(num_lines, results), "judges": results}
 
 
 def measured_constants(judges: Sequence[Judge], assignments: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -171,7 +181,7 @@ def measured_constants(judges: Sequence[Judge], assignments: Sequence[str]) -> I
                 f"--constant must be a number of {', '.join(MODULES)}, as edges.MIN_WORDS=4, got {assignment!r}"
             )
         with replaced(MODULES[match[1]], match[2], float(match[3])):
-            results = [earned(judge, lambda source: True) for judge in judges]
+            results = [earned(judge, range(len(judge.sources))) for judge in judges]
         yield {"row": assignment, "lines": 0, "verdict": verdict(1, results), "judges": results}
 
 
@@ -202,22 +212,21 @@ def main() -> None:
         if [name, folder, *paths] in arguments.agreement:
             references = translations(translators[folder], references)
         judges.append(judge_of(name, translators[folder], sources, references))
-    counts: Counter[str] = Counter()
-    for judge in judges:
-        counts += edited_lines(judge.translator, judge.sources)
-    for path in arguments.outside:
-        counts += edited_lines(judges[0].translator, read_lines(path))
-    rows = [*measured(judges, counts, arguments.row), *measured_constants(judges, arguments.constant)]
+    outside = [line for path in arguments.outside for line in read_lines(path)]
     record = {
         "kind": "rules",
+        "lines": len(outside) + sum(len(judge.sources) for judge in judges),
         "bleu": {judge.name: bleu(judge.usual, judge.references) for judge in judges},
-        "rows": rows,
+        "rows": [
+            *measured(judges, outside, arguments.row),
+            *measured_constants(judges, arguments.constant),
+        ],
     }
     path = write_result(arguments.output, record)
     cells = [
         [row["row"], str(row["lines"]), row["verdict"]]
         + [f"{result['better']}/{result['worse']} {result['gain']:+.2f}" for result in row["judges"]]
-        for row in rows
+        for row in record["rows"]
     ]
     print(markdown_table(["row", "lines", "verdict", *(judge.name for judge in judges)], cells))
     print(f"Result: {path}")

@@ -1,22 +1,21 @@
-// Lines in CAPITALS, Title Case or lowercase: the model reads sentence case, and translations get CAPITALS and lowercase back.
+// Lines in CAPITALS or lowercase: the model reads sentence case, and translations get the case back.
 //
 // It follows text/casing.py: the rules see a `Form`, and each letter replaces a letter. `dotlessI`: the language has the
 // letter ı, the small form of I, as Turkish does.
 
 import {
   ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, CAPITAL_BEGINS_PATTERN, CASED_WORD_PATTERN, FINAL_MARKS, ITEM, LINE_PATTERN,
-  LOG_RANK_OF_UNKNOWN, LONG_LOWERCASE_WORD_PATTERN, LOWERCASE, LOWERCASE_START, MAX_MARGIN_OF_WORDS, MAX_SHORT_WORD, MAY_START_PATTERN,
-  MIN_CAPITALS, MIN_CAPITAL_SHARE, MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LINE_WORDS, MIN_START_WORDS,
-  NAME_MARGIN, NO_WORDS_PATTERN, QUOTED_START_PATTERN, VARIABLE_PATTERN,
+  LOG_RANK_OF_UNKNOWN, LOWERCASE, LOWERCASE_START, MAX_MARGIN_OF_WORDS, MAY_START_PATTERN, MIN_CAPITALS, MIN_LINE_WORDS,
+  MIN_START_WORDS, NAME_MARGIN, NO_WORDS_PATTERN, VARIABLE_PATTERN,
 } from "./interface.js";
 import { regex } from "./patterns.js";
 import { splitSentences } from "./sentences.js";
 import { firstOf, isLower, isUpper, lastOf } from "./words.js";
 
-const [CASED_WORD, CAPITAL_BEGINS, NO_WORDS, LINE, MAY_START, QUOTED_START] = [
-  CASED_WORD_PATTERN, CAPITAL_BEGINS_PATTERN, NO_WORDS_PATTERN, LINE_PATTERN, MAY_START_PATTERN, QUOTED_START_PATTERN,
+const [CASED_WORD, CAPITAL_BEGINS, NO_WORDS, LINE, MAY_START] = [
+  CASED_WORD_PATTERN, CAPITAL_BEGINS_PATTERN, NO_WORDS_PATTERN, LINE_PATTERN, MAY_START_PATTERN,
 ].map((pattern) => regex(pattern, "gu"));
-const [VARIABLE, LONG_LOWERCASE_WORD] = [`^${VARIABLE_PATTERN}$`, LONG_LOWERCASE_WORD_PATTERN].map((pattern) => regex(pattern));
+const VARIABLE = regex(`^${VARIABLE_PATTERN}$`);
 const MAY_BEGIN = new RegExp(`[\\p{L}\\p{N}${ITEM}]`, "u");
 const lengthOf = (text) => Array.from(text).length;
 
@@ -94,15 +93,14 @@ class Casing {
 
   /** Return a line in sentence case, and its case if it had another one. */
   line(line) {
-    if (!/^[\p{Lowercase}.…]/u.test(line) && LONG_LOWERCASE_WORD.test(line) && !isLower(line)) return { text: line }; // most lines
     const lowercase = this.withoutCapitals(line);
     if (lowercase !== null) return { text: lowercase, case: CAPITALS };
+    if (!isLower(line) && !/^[\p{Lowercase}.…]/u.test(line)) return { text: line }; // most lines
     const [words, outside] = [casedWords(line), outsideOf(line)];
-    if (!words.length) return { text: line };
-    const canBegin = this.vocabulary.covers(capital(firstOf(words[0].text))); // some models read lowercase only
-    if (canBegin && isLowercase(outside, words)) return { text: this.#withNames(this.#withSentenceStarts(line)), case: LOWERCASE };
-    if (canBegin && beginsInLowercase(outside, words)) return { text: this.#withCapitalsAt(new Set([words[0].start]), line), case: LOWERCASE_START };
-    return { text: this.#isTitle(outside, words) ? this.#withoutTitle(line, words) : line };
+    if (!words.length || !this.vocabulary.covers(capital(firstOf(words[0].text)))) return { text: line }; // some models read lowercase only
+    if (isLowercase(outside, words)) return { text: this.#withNames(this.#withSentenceStarts(line)), case: LOWERCASE };
+    if (beginsInLowercase(outside, words)) return { text: this.#withCapitalsAt(new Set([words[0].start]), line), case: LOWERCASE_START };
+    return { text: line };
   }
 
   /** Return a text in capitals in sentence case; null for any other text. */
@@ -114,40 +112,15 @@ class Casing {
     // in other languages, "İ" becomes two characters
     const [lowercase, starts] = [lowered(this.dotlessI ? text : text.replaceAll("İ", "I"), this.dotlessI), lastOffsets(CAPITAL_BEGINS, text)];
     const cased = lowercase.replace(/[^]/gu, (letter, offset) => (starts.has(offset) ? text.slice(offset, offset + letter.length) : letter));
-    return this.#withNames(this.#withCapitalsAt(lastOffsets(QUOTED_START, cased), cased));
+    return this.#withNames(cased);
   }
 
-  /** Whether at least half of a line's words are capitalised, and enough of these are usually lowercase. */
-  #isTitle(line, words) {
-    if (words.length < MIN_LINE_WORDS) return false;
-    const starts = lastOffsets(MAY_START, line);
-    const later = words.filter(({ text, start }) => lengthOf(text) > 1 && !starts.has(start));
-    // after a bracket or a slash any word may be lowercase
-    if (later.some(({ text, start }) => lengthOf(text) > MAX_SHORT_WORD && isLower(text) && line[start - 1] === " ")) return false;
-    const texts = later.map(({ text }) => text);
-    const capitalWords = texts.filter((text) => isUpper(firstOf(text)) && !isUpper(text.slice(firstOf(text).length)));
-    if (capitalWords.length < MIN_CAPITAL_SHARE * texts.length) return false;
-    const common = capitalWords.filter((text) => this.vocabulary.hasPiece(lowered(text, this.dotlessI)) && this.#nameMargin(text) < 0);
-    return common.length >= Math.max(texts.some(isLower) ? MIN_KNOWN_IN_HEADLINE : MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE * capitalWords.length);
-  }
-
-  /** Return a headline with all words in lowercase but names and the first one of each sentence. */
-  #withoutTitle(line, words) {
-    const starts = new Set([...lastOffsets(MAY_START, outsideOf(line)), ...lastOffsets(QUOTED_START, line)]);
-    return withWords(line, words, (text, { start }) => {
-      const [lowercase, suffix] = [lowered(text, this.dotlessI), text.slice(firstOf(text).length)];
-      const isKept = starts.has(start) || lowercase.length !== text.length || !lowercase.endsWith(suffix) || this.#nameMargin(text) > NAME_MARGIN;
-      return isKept ? text : lowercase;
-    });
-  }
-
-  /** Return a line in lowercase with a capital at the beginning of each sentence, and of what is quoted. */
+  /** Return a line in lowercase with a capital at the beginning of each sentence. */
   #withSentenceStarts(line) {
     const outside = outsideOf(line);
     const candidate = outside.replace(MAY_START, (match) => match.slice(0, -lastOf(match).length) + capital(lastOf(match), this.dotlessI));
     const starts = splitSentences(candidate, this.rules).map(([start, end]) => start + outside.slice(start, end).search(MAY_BEGIN));
-    const cased = this.#withCapitalsAt(new Set(starts), line);
-    return this.#withCapitalsAt(lastOffsets(QUOTED_START, cased), cased);
+    return this.#withCapitalsAt(new Set(starts), line);
   }
 
   /**

@@ -35,7 +35,7 @@ export function finished(text, piece, { vocabulary, groupings, typography }) {
     if (ending !== null) output = withEnding(output, ending);
     output = withQuotes(output, typographicQuotesOf(piece), quotes);
     if (spaces) output = withFrenchSpaces(output);
-    return withEscapedQuotes(restoredCase(output, sourceCase, vocabulary, dotlessI), userText);
+    return restoredCase(output, sourceCase, vocabulary, dotlessI);
   }), userText);
 }
 
@@ -113,14 +113,6 @@ export function withQuotes(translation, sourceQuotes, languageQuotes) {
   const arePairs = offsets.length % 2 === 0 && offsets.every((offset, index) => isAt(index % 2 ? CLOSING_QUOTE : OPENING_QUOTE, offset));
   let index = 0;
   return translation.replace(/"/g, () => (languageQuotes && arePairs ? languageQuotes[index++ % 2] : sourceQuotes[index++]));
-}
-
-/** Return a translation with a backslash before straight quotes of a kind if all of its source's have one. */
-export function withEscapedQuotes(translation, source) {
-  return [..."'\""].reduce((text, quote) => {
-    const parts = source.split(quote).slice(0, -1);
-    return parts.length && parts.every((part) => part.endsWith("\\")) ? text.replace(new RegExp(`(?<!\\\\)${quote}`, "g"), `\\${quote}`) : text;
-  }, translation);
 }
 
 /** Return the text between two sentences, with a language's quotes where quotes touch a sentence. */

@@ -2,9 +2,8 @@
 //
 // Legend: S source tokens, T tokens of the translation.
 
-import { MARK_MARGIN } from "./interface.js";
 import { inOrder, isEmphasis, overlapping, partnersOf, writtenOf } from "./reading.js";
-import { itemsIn, kindOf } from "./rewriting.js";
+import { kindOf } from "./rewriting.js";
 import { firstOf, folded, isAlphanumeric, isMark, lastOf, lastUpTo, numbersAndWords, withSpace } from "./words.js";
 
 const MAX_WORD = 64; // characters of a word that has a sign
@@ -93,7 +92,7 @@ class Layout {
   #interval([start, end]) {
     const shares = this.#hasWords([start, end]) ? this.#margins([[start, end]], []) : [];
     if (!shares.some((share) => share)) return Array(2).fill(this.#point(start));
-    const margins = this.#margins([[start, end]], [[0, start], [end, this.source.text.length]], MARK_MARGIN);
+    const margins = this.#margins([[start, end]], [[0, start], [end, this.source.text.length]]);
     const strongest = argmax(shares);
     // the run with the largest sum of margins (Kadane's algorithm); the strongest word where no sum is positive
     let [best, interval, total, first] = [0, [strongest, strongest + 1], 0, 0];
@@ -106,10 +105,10 @@ class Layout {
   }
 
   /** Return by how much more each word attends to some spans of the source than to others. */
-  #margins(inside, outside, markMargin = 0) {
+  #margins(inside, outside) {
     const [insideShares, outsideShares] = [inside, outside].map((spans) => spans.map((span) => this.#shares(span)));
     const share = (shares, index) => sumOf(shares.map((values) => values[index]));
-    return this.isMark.map((mark, index) => (mark ? markMargin : share(insideShares, index) - share(outsideShares, index)));
+    return this.isMark.map((mark, index) => (mark ? 0 : share(insideShares, index) - share(outsideShares, index)));
   }
 
   #hasWords(span) {
@@ -213,16 +212,7 @@ export function restored(source, ids, decode, align) {
     ...invented.map((span) => ({ ...span, text: "" })),
     ...Array.from(matches, ([index, span]) => ({ ...span, text: writtenOf(source.parts[index]) })),
   ];
-  const written = edited(text, tags, edits);
-  const kinds = source.form.kinds.filter((kind) => kind !== "signs"); // these are items only in some contexts
-  const [expected, actual] = [source.parts.map(writtenOf).join(""), written].map((part) => itemsIn(part, kinds));
-  const extra = new Map(); // how much more often each item is in the translation
-  for (const item of actual) extra.set(item.text, (extra.get(item.text) ?? 0) + 1);
-  for (const item of expected) extra.set(item.text, (extra.get(item.text) ?? 0) - 1);
-  const free = new Set(actual.filter(isFree).map((item) => item.text));
-  if (Array.from(extra).every(([item, count]) => count === 0 || (count > 0 && free.has(item)))) return written;
-  // an item has merged with its neighbours into another item: set items apart
-  return edited(text, tags, edits.map((edit) => ({ ...edit, text: edit.text && ` ${edit.text}${text[edit.end] === " " ? "" : " "}` })));
+  return edited(text, tags, edits);
 }
 
 /** Insert tags at their offsets of a text, and replace spans; tags go first at the same offset. */

@@ -234,7 +234,6 @@ const FUNCTIONS = {
   },
   comma: (_, text, [start]) => (BEFORE_CODE_COMMA.test(text.slice(Math.max(start - MAX_CODE, 0), start)) ? null : ", "),
   plain: ({ vocabulary }, text, span) => vocabulary.form(text.slice(...span)),
-  last_character: (_, text, [, end]) => text[end - 1],
   /** Return a letter once or twice instead of more often, whichever makes the more frequent word. */
   fewer({ vocabulary }, text, [start, end]) {
     const [before, after] = [text.slice(Math.max(start - MAX_CACHED_LENGTH, 0), start), text.slice(end, end + MAX_CACHED_LENGTH)];

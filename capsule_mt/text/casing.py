@@ -1,7 +1,7 @@
-"""Lines in CAPITALS, Title Case or lowercase: the model reads sentence case.
+"""Lines in CAPITALS or lowercase: the model reads sentence case, and translations get the case back.
 
-Translations get CAPITALS and lowercase back, but not Title Case, which few languages have. Short lines in lowercase or
-Title Case stay as they are: they are mostly strings of programs and headings, whose words are often names.
+Lines in Title Case, and short ones in lowercase, stay as they are: they are mostly strings of programs and headings,
+whose words are often names.
 
 Models have seen few such lines. The vocabulary tells which words are names: a name's capitalised form has a lower id
 than its lowercase form, since ids grow as frequencies fall. The rules see a `Form`, where an item is one character;
@@ -25,23 +25,16 @@ NO_WORDS = re.compile(r">>[^<>\s]+<<|&\w+;")  # tokens of languages, and entitie
 # up to a letter that may begin a sentence; without the bound, dots without a letter after them take quadratic time
 SENTENCE_START = rf"(?:^|[.!?\u2026]\s)[^\w{ITEM}]{{0,50}}\w"
 MAY_START = rf"(?:\A|[.!?\u2026])[^\w\n{ITEM}]{{0,50}}[^\W\d_]"
-QUOTED_START = r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]"
-MIN_LINE_WORDS = 8  # of a line in lowercase or Title Case
+MIN_LINE_WORDS = 8  # of a line in lowercase
 MIN_START_WORDS = 4  # of a sentence that begins in lowercase
 FINAL_MARKS = ".!?\u2026"
 VARIABLE = "[a-hj-z]"  # "p implies q": a vocabulary has more capitals of these, but not of "i"
-MAX_SHORT_WORD = 4  # letters of a word that may be lowercase in a headline
-MIN_CAPITAL_SHARE = 0.5  # of a headline's words
-# capitalised words that are more frequent in lowercase, so that names alone do not make a headline:
-MIN_KNOWN_SHARE = 0.25  # of the capitalised words
-MIN_KNOWN_IN_TITLE, MIN_KNOWN_IN_HEADLINE = 2, 3  # "Does Tom play Animal Crossing?", not a headline, has two
 # differences of log ranks: by BLEU on 346 lines of FLORES and 700 of Tatoeba, Portuguese and English
 NAME_MARGIN = 1.6
 ABBREVIATION_MARGIN, ABBREVIATION_LENGTHS = 1.0, range(2, 5)
 # the sum of a short text's margins: of words of two to six letters in FLORES and Tatoeba, half of them held out, it
 # takes 92 % for words, and 10 % of the abbreviations
 MAX_MARGIN_OF_WORDS = -5.0
-LONG_LOWERCASE_WORD = re.compile(rf" [a-z]{{{MAX_SHORT_WORD + 1},}}[ ,.]")  # most lines have one
 
 Lines = list[tuple[Span, str]]
 
@@ -83,23 +76,19 @@ class Casing(NamedTuple):
 
     def in_sentence_case(self, line: str) -> tuple[str, str | None]:
         """Return a line in sentence case, and its case if it had another one."""
-        if (
-            not (line[:1].islower() or line[:1] in ".\u2026")
-            and LONG_LOWERCASE_WORD.search(line)
-            and not line.islower()
-        ):
-            return line, None  # most lines
         if (lowercase := self.without_capitals(line)) is not None:
             return lowercase, CAPITALS
+        if not (line.islower() or line[:1].islower() or line[:1] in ".\u2026"):
+            return line, None  # most lines
         words = _words(line)
-        is_lowercase = bool(words) and _is_lowercase(words)
-        begins_in_lowercase = bool(words) and _begins_in_lowercase(words)
-        if not ((is_lowercase or begins_in_lowercase) and self.vocabulary.covers(self._capitalised(words[0][0][0]))):
-            return (self._without_title(line, words) if self._is_title(words) else line), None
-        if is_lowercase:  # and some models read lowercase only
-            starts = [*self._sentence_starts(words[0].string), *_ends_of(QUOTED_START, line)]
+        if not words or not self.vocabulary.covers(self._capitalised(words[0][0][0])):
+            return line, None  # some models read lowercase only
+        if _is_lowercase(words):
+            starts = self._sentence_starts(words[0].string)
             return self._with_names(self._with_capitals_at(starts, line)), LOWERCASE
-        return self._with_capitals_at([words[0].start()], line), LOWERCASE_START
+        if _begins_in_lowercase(words):
+            return self._with_capitals_at([words[0].start()], line), LOWERCASE_START
+        return line, None
 
     def without_capitals(self, text: str) -> str | None:
         """Return a text in capitals in sentence case; `None` for any other text."""
@@ -111,8 +100,8 @@ class Casing(NamedTuple):
         # in other languages, "\u0130" becomes two characters in lowercase, and offsets must stay valid
         lowercase = self._lowered(text if has_dotless_i(self.language) else text.replace("\u0130", "I"))
         starts = {*_ends_of(SENTENCE_START, text)}
-        cased = "".join(text[offset] if offset in starts else letter for offset, letter in enumerate(lowercase))
-        return self._with_names(self._with_capitals_at(_ends_of(QUOTED_START, cased), cased))
+        cased = (text[offset] if offset in starts else letter for offset, letter in enumerate(lowercase))
+        return self._with_names("".join(cased))
 
     def with_lowercase_start(self, translation: str) -> str:
         """Return a translation without the capital of its first word, unless the word is a name, or "I"."""
@@ -123,34 +112,6 @@ class Casing(NamedTuple):
         if log_rank(lowercase) - log_rank(word[0]) > NAME_MARGIN or len(lowercase) != len(word[0]):
             return translation
         return translation[: word.start()] + lowercase[0] + translation[word.start() + 1 :]
-
-    def _is_title(self, words: list[re.Match[str]]) -> bool:
-        """Whether at least half of a line's words are capitalised, and enough of these are usually lowercase."""
-        if len(words) < MIN_LINE_WORDS:
-            return False
-        starts = {*_ends_of(MAY_START, words[0].string)}
-        later_words = [word for word in words if len(word[0]) > 1 and word.start() not in starts]
-        texts = [word[0] for word in later_words]
-        if any(_is_long_lowercase_word(word) for word in later_words):
-            return False
-        capitalised = [text for text in texts if text[0].isupper() and not text[1:].isupper()]
-        if len(capitalised) < MIN_CAPITAL_SHARE * len(texts):
-            return False
-        has_piece = self.vocabulary.has_piece
-        num_known = sum(has_piece(self._lowered(text)) and self._name_margin(text) < 0.0 for text in capitalised)
-        min_known = MIN_KNOWN_IN_HEADLINE if any(map(str.islower, texts)) else MIN_KNOWN_IN_TITLE
-        return num_known >= max(min_known, MIN_KNOWN_SHARE * len(capitalised))
-
-    def _without_title(self, line: str, words: list[re.Match[str]]) -> str:
-        """Return a headline with all words in lowercase but names and the first one of each sentence."""
-        starts = {*_ends_of(MAY_START, words[0].string), *_ends_of(QUOTED_START, line)}
-        letters = list(line)
-        for word in words:
-            text, lowercase = word[0], self._lowered(word[0])
-            is_changed = text[1:] != lowercase[1:] or len(lowercase) != len(text)
-            if not (word.start() in starts or is_changed or self._name_margin(text) > NAME_MARGIN):
-                letters[word.start() : word.end()] = lowercase
-        return "".join(letters)
 
     def _sentence_starts(self, line: str) -> Iterator[int]:
         """Yield the offset of the first character of each sentence of a line in lowercase."""
@@ -174,11 +135,10 @@ class Casing(NamedTuple):
         """Return a line with capitals for names; words with a capital, such as the first one, stay as they are."""
         letters = list(line)
         for word in _words(line):
-            form = text = word[0]
+            text = word[0]
             if not text.islower() or not self.vocabulary.reads(text) or re.fullmatch(VARIABLE, text):
                 continue  # what the vocabulary lacks is copied
-            if self._name_margin(text) > NAME_MARGIN:
-                form = self._capitalised(text)
+            form = self._capitalised(text) if self._name_margin(text) > NAME_MARGIN else text
             if len(text) in ABBREVIATION_LENGTHS and self._abbreviation_margin(text) > ABBREVIATION_MARGIN:
                 form = self._raised(text)
             if form != text and len(form) == len(text) and _is_known(form, self.vocabulary):
@@ -244,11 +204,6 @@ def _begins_in_lowercase(words: list[re.Match[str]]) -> bool:
         return False
     is_list_mark = line[end] not in " ,"  # "a. One"
     return not is_list_mark and ":" not in line and line.rstrip()[-1] in FINAL_MARKS
-
-
-def _is_long_lowercase_word(word: re.Match[str]) -> bool:
-    """Whether a word is too long to be lowercase in a headline; after a bracket or a slash, any word may be."""
-    return len(word[0]) > MAX_SHORT_WORD and word[0].islower() and word.string[word.start() - 1] == " "
 
 
 def _is_known(word: str, vocabulary: Vocabulary) -> bool:

@@ -137,14 +137,6 @@ def with_quotes(translation: str, source_quotes: Sequence[str], language_quotes:
     return re.sub('"', lambda match: next(quotes), translation)
 
 
-def with_escaped_quotes(translation: str, source: str) -> str:
-    """Return a translation with a backslash before straight quotes of a kind if all of its source's have one."""
-    for quote in "'\"" if "\\" in source else "":
-        if source.count(quote) == source.count(f"\\{quote}") > 0:
-            translation = re.sub(rf"(?<!\\){quote}", rf"\\{quote}", translation)
-    return translation
-
-
 def separator_with_quotes(separator: str, language_quotes: tuple[str, str], is_first: bool, is_last: bool) -> str:
     """Return the text between two sentences, with a language's quotes where quotes touch a sentence.
 

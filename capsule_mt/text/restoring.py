@@ -8,20 +8,18 @@ The alignment is read from an attention head. Legend: S source tokens, T tokens 
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from capsule_mt.text.keeping import Item, items_with_spans
+from capsule_mt.text.keeping import Item
 from capsule_mt.text.reading import Reading, overlapping, partners_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
 FREE_KINDS = ("numbers", "numerals", "names")  # a translation may have others than its source
 MAX_WORD = 64  # characters of a word that has a sign
-MARK_MARGIN = -0.01  # a mark joins an interval only with words on both sides of it
 
 Ids = Sequence[int]
 # How much each token of a translation attends to each token of its source [T][S]. A retrospective head looks at the
@@ -129,7 +127,7 @@ class Layout:
         if not any(shares):
             return self._point(source.start), self._point(source.start)
         outside = [Span(0, source.start), Span(source.end, len(self.source.text))]
-        margins = self._margins([source], outside, MARK_MARGIN)
+        margins = self._margins([source], outside)
         strongest = max(range(len(shares)), key=lambda index: shares[index])
         # the run with the largest sum of margins (Kadane's algorithm); the strongest word where no sum is positive
         best, interval, total, first = 0.0, (strongest, strongest + 1), 0.0, 0
@@ -141,13 +139,11 @@ class Layout:
                 best, interval = total, (first, index + 1)
         return interval
 
-    def _margins(self, inside: list[Span], outside: list[Span], mark_margin: float = 0.0) -> list[float]:
+    def _margins(self, inside: list[Span], outside: list[Span]) -> list[float]:
         """Return by how much more each word attends to some spans of the source than to others."""
         share = self.alignment.share
         return [
-            mark_margin
-            if mark
-            else sum(share(word, span) for span in inside) - sum(share(word, span) for span in outside)
+            0.0 if mark else sum(share(word, span) for span in inside) - sum(share(word, span) for span in outside)
             for word, mark in zip(self.words, self.is_mark, strict=True)
         ]
 
@@ -259,20 +255,6 @@ def restored(source: Reading, ids: Ids, decode: Callable[[Ids], str], align: Cal
         tags = Layout(source, text, words, alignment).tags()
     edits = [(span, "") for span in invented]
     edits += [(span, source.parts[index].written) for index, span in items.items()]
-    written = _edited(text, tags, edits)
-    # no row finds in a text what the vocabulary lacks, and signs only in some contexts
-    kinds = [kind for kind in source.form.kinds if kind not in ("signs", "unknown")]
-    edits_of_parts = (part.edit for part in source.parts if part.edit is not None)
-    expected = Counter(Item(edit.back or "", edit.kind) for edit in edits_of_parts if edit.kind in kinds)
-    restored_items = Counter(item for item, _ in items_with_spans(written, kinds))
-    if not expected - restored_items and all(item.kind in FREE_KINDS for item in restored_items - expected):
-        return written
-    # an item has merged with its neighbours into another item: set items apart
-    separators = ["" if text[span.end : span.end + 1] == " " else " " for span, _ in edits]
-    edits = [
-        (span, f" {string}{separator}" if string else "")
-        for (span, string), separator in zip(edits, separators, strict=True)
-    ]
     return _edited(text, tags, edits)
 
 

@@ -342,10 +342,6 @@ def _plain(reader: Rewriter, text: str, span: Span) -> str:
     return reader.vocabulary.form(text[span.start : span.end])
 
 
-def _last_character(reader: Rewriter, text: str, span: Span) -> str:
-    return text[span.end - 1]
-
-
 def _fewer(reader: Rewriter, text: str, span: Span) -> str | None:
     """Return a letter once or twice instead of more often, whichever makes the more frequent word."""
     before = text[max(span.start - MAX_CACHED_LENGTH, 0) : span.start]
@@ -378,7 +374,6 @@ FUNCTIONS: dict[str, Callable[[Rewriter, str, Span], str | None]] = {
     "entity": _entity,
     "comma": _comma,
     "plain": _plain,
-    "last_character": _last_character,
     "fewer": _fewer,
 }
 

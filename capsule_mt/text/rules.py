@@ -1,7 +1,7 @@
 r"""The table of rules: every change that we make to what people typed is a row.
 
-`rewriting` interprets the table. JavaScript reads it as rules.json (`python -m capsule_mt.text.rules --json`), and
-docs/rules.md is printed from it (`python -m capsule_mt.text.rules`). Columns:
+`rewriting` interprets the table. The build of `web` writes it into interface.js for JavaScript, and `python -m
+tools.rules` prints docs/rules.md from it. What a row earns on natural text, lab/rules.py measures. Columns:
 
 id       the name of the rule, which `Translation.edits` and `--explain` show.
 stage    when it runs. `keep` and `form` run together, in one scan of the user's text: of all rows that match, the
@@ -238,8 +238,6 @@ ROWS = tuple(Row(*row) for row in (
     ("identifier", "keep", "code", "_", r"(?<!\w)\w*[A-Za-z]_\w+", COPY, COPY, None, "set max_size now", "set max_size now"),
     ("link", "keep", "code", r"\]\(", r"(?<=\])\([^\s()<>]{0,64}[/.#][^\s()<>]{0,120}\)", COPY, COPY, None,
      "see [it](b/c.x) now", "see [it](b/c.x) now"),
-    ("version", "keep", "code", "[<>=!~]=\\d", r"(?<![\w.-])[A-Za-z][\w.-]{0,64}[<>=!~]=\d(?:[\w.,<>=!~]*\w)?", COPY, COPY, None,
-     "with torch>=2.1 now", "with torch>=2.1 now"),
     # a backslash with what is glued to it: "docs\main", "\alpha"; "docs\notes.txt", "src\new\test"; "\n"
     ("backslash", "keep", "code", r"\\", r"(?<![\w\\.-])[\w.-]*(?:\\{1,2}[\w.-]+)*?\\{1,2}(?![nrt])\w(?:[\w.\\-]*\w)?"
      rf"|(?<![\w\\.-])[\w.-]+(?:(?:\\[\w-]+)+\.[a-z]\w*|(?:\\[nrt][a-z][\w-]*){{2,}}|{_FOLDER_NAME})"
@@ -290,7 +288,6 @@ ROWS = tuple(Row(*row) for row in (
     ("glued hyphens", "form", "", "--", rf"(?<={LETTER})--(?={LETTER})", " - ", None, None, "one--two", "one - two"),
     ("glued dash", "form", "", "\u2014", r"(?<=[A-Za-z\xc0-\u052f])\u2014(?=[A-Za-z\xc0-\u052f])", " - ", None, "lacks \u2014",
      "one\u2014two", "one - two"),
-    ("escaped quote", "form", "", r"\\[\"']", r"\\[\"']", ":last_character", ":escaped", None, r"it\'s here", "it's here"),
     ("repeated letter", "form", "", r"(?P<twice>[a-zA-Z])(?P=twice){2}", r"(?P<letter>[a-zA-Z])(?P=letter){2,}", ":fewer", None,
      None, "it is sooo good", "it is so good"),
     ("character", "form", "", _NON_ASCII, rf"{_NON_ASCII}{COMBINING}*|[A-Za-z]{COMBINING}+", ":plain", ":typographic", None,
@@ -409,75 +406,3 @@ def use_rows(rows: Sequence[Row]) -> None:
 def rows_of(*stages: str) -> tuple[Row, ...]:
     """Return the rows of some stages, in order."""
     return tuple(row for row in ROWS if row.stage in stages)
-
-
-def as_json() -> dict[str, Any]:
-    """Return the table and its lists for JavaScript; patterns are in Python's syntax."""
-    return {
-        "rows": [row._asdict() for row in ROWS],
-        "item": ITEM,
-        "tag_mark": TAG_MARK,
-        "lacked": [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA],
-        "break": BREAK,
-        "kinds": {"keep": KEEP_KINDS, "copied": COPIED_KINDS, "non_words": NON_WORDS},
-        "block_tag": BLOCK_TAG,
-        "bare_placeholders": BARE_PLACEHOLDERS,
-        "number_placeholder": NUMBER_PLACEHOLDER,
-        "signed_number": SIGNED_NUMBER,
-        "cased_word": CASED_WORD,
-        "plain": PLAIN,
-        "invisible": "".join(sorted(INVISIBLE)),
-        "compatible": COMPATIBLE,
-        "stand_ins": STAND_INS,
-        "quotes": QUOTES_OF_LANGUAGE,
-        "enclosing": ENCLOSING,
-        "sign_pairs": SIGN_PAIRS,
-        "around_items": AROUND_ITEMS,
-    }
-
-
-PAGE = """\
-# Rules of reading
-
-A model has mostly read sentences in plain typography. So other text is changed before a model reads it, and what was
-changed comes back in the translation. Each rule is a row of one table, which Python and JavaScript read;
-`Translation.edits`, and `capsule-mt translate --explain`, name the rows that changed a text.
-
-`keep` rows are copied into the translation: the model reads the item itself, a stand-in that it copies more often, or
-nothing. `form` rows are read in another form. Then lines in CAPITALS, Title Case or lowercase are read in sentence
-case. `late` rows are about what the vocabulary lacks, `before`, `after` and `ending` about the edges of a sentence, and
-`back` about the translation. `copy=False` turns all of them off; `keep=["numbers"]` adds the row `number`.
-
-An example is read by a model from English to Portuguese whose vocabulary has the characters of ASCII, \u20ac and \xe0.
-
-| rule | stage | kind | example | is read as | only if |
-|---|---|---|---|---|---|
-"""
-
-
-def page() -> str:
-    """Return docs/rules.md."""
-    return PAGE + "".join(
-        f"| {row.id} | {row.stage} | {row.kind} | {_cell(row.example)} | {_cell(row.read)} | {row.when or ''} |\n"
-        for row in ROWS
-    )
-
-
-def _cell(text: str) -> str:
-    """Return a text as code in a table of Markdown."""
-    text = text.replace("|", "\\|").replace("\n", "\\n").replace(ITEM, "U+E000").replace("\u200d", "U+200D")
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-
-def main() -> None:
-    """Print docs/rules.md, or rules.json."""
-    import argparse
-    import json
-
-    parser = argparse.ArgumentParser(prog="python -m capsule_mt.text.rules", description=main.__doc__)
-    parser.add_argument("--json", action="store_true", help="print rules.json, for JavaScript")
-    print(json.dumps(as_json(), indent=1) + "\n" if parser.parse_args().json else page(), end="")
-
-
-if __name__ == "__main__":
-    main()

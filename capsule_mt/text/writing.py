@@ -12,7 +12,6 @@ from capsule_mt.text.finishing import (
     typographic_quotes_of,
     with_copied_numbers,
     with_ending,
-    with_escaped_quotes,
     with_french_spaces,
     with_marks,
     with_quotes,
@@ -67,5 +66,4 @@ def written(
     if has_french_spaces(tgt_lang):
         text = with_french_spaces(text)
     text = restored_case(text, case, vocabulary, tgt_lang)
-    text = with_escaped_quotes(text, reading.user_text)
     return with_entities(without_marks(text, items), reading.user_text)

@@ -32,7 +32,6 @@ from capsule_mt.text import (
     entities,
     finishing,
     reading,
-    restoring,
     rewriting,
     segments,
     sentences,
@@ -55,8 +54,7 @@ LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))
 
 CASING = (
     *("CAPITALS", "LOWERCASE", "LOWERCASE_START", "FINAL_MARKS"),
-    *("MIN_LINE_WORDS", "MIN_START_WORDS", "MAX_SHORT_WORD"),
-    *("MIN_CAPITAL_SHARE", "MIN_KNOWN_SHARE", "MIN_KNOWN_IN_TITLE", "MIN_KNOWN_IN_HEADLINE"),
+    *("MIN_LINE_WORDS", "MIN_START_WORDS"),
     *("NAME_MARGIN", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
 )
 # The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
@@ -174,8 +172,6 @@ def patterns() -> dict[str, str]:
         "NO_WORDS": casing.NO_WORDS.pattern,
         "VARIABLE": casing.VARIABLE,
         "MAY_START": casing.MAY_START,
-        "QUOTED_START": casing.QUOTED_START,
-        "LONG_LOWERCASE_WORD": casing.LONG_LOWERCASE_WORD.pattern,
         "APOSTROPHE": edges.APOSTROPHE,
         "LABEL": edges.LABEL,
         "FINAL_MARK": finishing.FINAL_MARK,
@@ -231,13 +227,13 @@ def rules() -> dict[str, Any]:
             while values[-1] is None:
                 values.pop()
             rows.append(values)
-    table = text_rules.as_json()
+    names = ("COPIED_KINDS", "ITEM", "TAG_MARK", "BREAK", "PLAIN", "ENCLOSING", "SIGN_PAIRS", "AROUND_ITEMS")
     return {
         "ROWS": rows,
-        "COPIED_KINDS": text_rules.COPIED_KINDS,
-        **{name.upper(): table[name] for name in ("item", "tag_mark", "lacked", "break", "plain", "invisible")},
-        **{name.upper(): table[name] for name in ("enclosing", "sign_pairs", "around_items")},
-        "STAND_INS": {kind: table["stand_ins"][kind] for kind in ("name", "amount", "count")},
+        **{name: getattr(text_rules, name) for name in names},
+        "LACKED": [text_rules.LACKED_LETTER, text_rules.LACKED_SIGN, text_rules.LACKED_FORMULA],
+        "INVISIBLE": "".join(sorted(text_rules.INVISIBLE)),
+        "STAND_INS": {kind: text_rules.STAND_INS[kind] for kind in ("name", "amount", "count")},
     }
 
 
@@ -261,7 +257,6 @@ def constants() -> dict[str, Any]:
         "BEFORE_NUMBERS": " ".join(sorted(sentences.BEFORE_NUMBERS)),
         "SENTENCE_REACH": sentences.REACH,
         "LONGEST_CHARACTER": sentences.LONGEST_CHARACTER,
-        "MARK_MARGIN": restoring.MARK_MARGIN,
         "MIN_SHARE": alignment.MIN_SHARE,
         "MIN_SHARE_OF_BEST": alignment.MIN_SHARE_OF_BEST,
         "MAX_WORD": segments.MAX_WORD,

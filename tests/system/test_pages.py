@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tools import reasons
+from tools import reasons, rules
 from tools.recipes import page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +29,11 @@ def test_the_pages_keep_their_budget():
 def test_the_page_of_recipes_lists_them_all():
     """After a change: python -m tools.recipes > docs/recipes.md."""
     assert (ROOT / "docs/recipes.md").read_text(encoding="utf-8") == page()
+
+
+def test_the_page_of_rules_has_all_rows():
+    """After a change: python -m tools.rules > docs/rules.md."""
+    assert (ROOT / "docs/rules.md").read_text(encoding="utf-8") == rules.page()
 
 
 def test_the_reasons_are_those_of_the_table():

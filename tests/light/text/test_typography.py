@@ -9,7 +9,6 @@ from capsule_mt.text.finishing import (
     has_french_spaces,
     quotes_of,
     separator_with_quotes,
-    with_escaped_quotes,
     with_french_spaces,
     with_quotes,
 )
@@ -65,11 +64,6 @@ def test_quotes(text, language, translation):
 def test_what_is_not_certain_is_as_in_the_source(case):
     language_quotes = quotes_of(case["language"])
     assert outside_items(with_quotes, case["translation"], case["quotes"], language_quotes) == case["restored"]
-
-
-@pytest.mark.parametrize("case", vectors("typography")["escaped"], ids=repr)
-def test_escaped_quotes(case):
-    assert with_escaped_quotes(case["translation"], case["source"]) == case["written"]
 
 
 @pytest.mark.parametrize("case", vectors("typography")["separators"], ids=repr)

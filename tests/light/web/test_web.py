@@ -256,9 +256,7 @@ def of_vectors(run_beside_modules):
     return run_beside_modules("vectors", value, VECTORS, *SCRIPTS_OF_PAGE)
 
 
-@pytest.mark.parametrize(
-    "name", sorted({path.stem for path in VECTORS.glob("*.json")} - {"keeping", "normal", "rules"})
-)
+@pytest.mark.parametrize("name", sorted({path.stem for path in VECTORS.glob("*.json")} - {"keeping", "normal"}))
 def test_vectors(name, of_vectors):
     tables = {key: cases for key, cases in vectors(name).items() if key != "words" and isinstance(cases, list)}
     assert tables.keys() == of_vectors[name].keys()

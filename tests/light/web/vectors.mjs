@@ -11,7 +11,7 @@ import { coverPiece, coverText } from "./coverage.js";
 import { labelIn, withoutCopiedEdges, withoutEnclosing } from "./edges.js";
 import { withEntities, withoutEntities } from "./entities.js";
 import {
-  asLabel, colonOfLabel, mostFrequent, outsideItems, separatorWithQuotes, withCopiedNumbers, withEnding, withEscapedQuotes, withFrenchSpaces, withQuotes,
+  asLabel, colonOfLabel, mostFrequent, outsideItems, separatorWithQuotes, withCopiedNumbers, withEnding, withFrenchSpaces, withQuotes,
 } from "./finishing.js";
 import { COPIED_KINDS, ITEM } from "./interface.js";
 import { isEmphasis, partsIn, Piece, writtenOf } from "./reading.js";
@@ -96,7 +96,6 @@ const typographyOf = ({ language }) => typography[String(language ?? "None")];
 answers.typography = {
   quotes: ofTypography.quotes.map((example) => (
     { ...example, restored: outsideItems(example.translation, (text) => withQuotes(text, [...example.quotes], typographyOf(example).quotes)) })),
-  escaped: ofTypography.escaped.map((example) => ({ ...example, written: withEscapedQuotes(example.translation, example.source) })),
   spaces: ofTypography.spaces.map((example) => ({ ...example, spaced: outsideItems(example.translation, withFrenchSpaces) })),
   colons: ofTypography.colons.map((example) => ({ ...example, written: colonOfLabel(example.separator, typographyOf(example).colon) })),
   separators: ofTypography.separators.map((example) => (
