@@ -83,6 +83,8 @@ async def honest(run: Run, host: str, generator: random.Random) -> None:
             head, answer = await asyncio.wait_for(read_answer(reader), 120)
         except (OSError, EOFError, asyncio.TimeoutError) as error:
             run.faults[type(error).__name__] += 1
+            if writer is not None:
+                writer.transport.abort()
             writer = None
             continue
         run.seconds.append(time.monotonic() - start)
