@@ -6,6 +6,7 @@ is such an archive, too: its model is in the folder `model`, and two files besid
 """
 
 import errno
+import json
 import os
 import re
 import secrets
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from capsule_mt.catalog.entries import MAX_RATIO, MAX_SMALL, CatalogError, cache_folder
+from capsule_mt.catalog.entries import FACTS_FILE, MAX_RATIO, MAX_SMALL, CatalogError, cache_folder
 from capsule_mt.files.digests import BLOCK, digest_of, file_digest
 from capsule_mt.files.sandbox.child import Limits, reported
 from capsule_mt.files.sandbox.worker import Sandbox
@@ -46,7 +47,8 @@ def unpacked(file: str | os.PathLike[str]) -> Path:
     file = os.fspath(file)
     digest = file_digest(file)
     folder = cache_folder() / "archives" / digest
-    if not folder.is_dir():
+    if not (folder / FACTS_FILE).is_file():
+        shutil.rmtree(folder, ignore_errors=True)  # an older version unpacked it, and kept no digests
         _unpack(file, digest, folder)
     return folder
 
@@ -61,6 +63,7 @@ def _unpack(file: str, digest: str, folder: Path) -> None:
         with Unpacker(SECONDS + SECONDS_PER_BYTE * os.path.getsize(file), MEMORY, forks=True) as unpacker:
             unpacker.unpack(file, digest, partial)
         try:
+            _write_facts(partial)
             probe(os.fspath(partial))
         except (OSError, ValueError) as error:
             raise type(error)(str(error).replace(os.fspath(partial), file)) from None
@@ -71,6 +74,16 @@ def _unpack(file: str, digest: str, folder: Path) -> None:
                 raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_facts(folder: Path) -> None:
+    """Write the sizes and digests of the files, by which each use finds out whether they have changed."""
+    files = {
+        path.name: {"size": path.stat().st_size, "sha256": file_digest(path)}
+        for path in sorted(folder.iterdir())
+        if path.name != FACTS_FILE
+    }
+    (folder / FACTS_FILE).write_text(json.dumps({"files": files}, indent=2) + "\n", encoding="utf-8")
 
 
 def _remove_leftovers(cache: Path) -> None:

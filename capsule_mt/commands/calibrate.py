@@ -38,11 +38,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.commands.loading import folders_of, load_translator
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.files.lock import lock_output
-from capsule_mt.files.outputs import check_output_folder, naming_errors, remove_partials, write_output
+from capsule_mt.files.outputs import check_output_folder, naming_errors, read_object, remove_partials, write_output
 from capsule_mt.files.reading import open_text
 from capsule_mt.models.loading import CONFIG_FILE, is_ctranslate2
 from capsule_mt.models.shipped import CALIBRATION_FILE, OLD_CALIBRATION_FILE, calibration_beside
@@ -181,12 +182,19 @@ def _write_calibration(translator: Any, folder: Path, output: Path) -> str:
             if file.is_file() and not file.name.endswith(STATE_OF_TRAINING):
                 shutil.copy(file, output)
     calibration, config = dict(translator.loaded.calibration), output / CONFIG_FILE
-    if not config.is_file() or is_ctranslate2(output) or Path(calibration_beside(str(output))).is_file():
+    is_beside = is_ctranslate2(output) or Path(calibration_beside(str(output))).is_file() or _has_digest(config)
+    if not config.is_file() or is_beside:
         _write_json(output / CALIBRATION_FILE, calibration)
         (output / OLD_CALIBRATION_FILE).unlink(missing_ok=True)
         return str(output / CALIBRATION_FILE)
     _write_json(config, {**json.loads(config.read_text(encoding="utf-8")), "coverage_calibration": calibration})
     return f"{config}: `coverage_calibration`"
+
+
+def _has_digest(file: Path) -> bool:
+    """Return whether a file belongs to a download, whose next use would refuse it if it changed."""
+    files = (read_object(file.with_name(FACTS_FILE)) or {}).get("files")
+    return isinstance(files, dict) and file.name in files
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

@@ -27,7 +27,6 @@ hf-capsule-mt adds transformers' MarianMTModel, and capsules on top of any Maria
 import argparse
 import importlib
 import itertools
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -36,13 +35,12 @@ from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.commands import HF_INSTALL, further_commands
 from capsule_mt.commands.console import CommandParser, add_languages
 from capsule_mt.files.lock import lock_output
-from capsule_mt.files.outputs import naming_errors
+from capsule_mt.files.outputs import naming_errors, open_folder
 from capsule_mt.files.reading import read_lines
 from capsule_mt.models.weights import SMALL_FILE
 
 TARGETS = ("int8", "small", "huggingface", "marian", "web")
 HF_TARGETS = ("marianmt",)  # those of hf-capsule-mt
-PARTIAL = ".partial"  # ends the name of a folder that is being written
 NUM_SENTENCES = 500  # that --to small translates
 
 
@@ -63,25 +61,10 @@ def main() -> None:
     from capsule_mt.models.loading import refuse_ctranslate2
 
     refuse_ctranslate2(model)
-    with lock_output(arguments.out), naming_errors(arguments.out):
-        _convert_whole(model, arguments, sources)
+    with lock_output(arguments.out), naming_errors(arguments.out), open_folder(arguments.out) as partial:
+        _convert(model, argparse.Namespace(**{**vars(arguments), "out": partial}), sources)
     for file in sorted(arguments.out.iterdir()):
         print(file)
-
-
-def _convert_whole(model: Path, arguments: argparse.Namespace, sources: list[str]) -> None:
-    """Write a folder that gets its name when it is complete; what a killed conversion left is removed."""
-    out = arguments.out
-    partial = out.with_name(f"{out.name}{PARTIAL}")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        _convert(model, argparse.Namespace(**{**vars(arguments), "out": partial}), sources)
-        if out.exists():  # and is empty
-            out.rmdir()
-        partial.rename(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def _ran_elsewhere(parser: CommandParser) -> bool:

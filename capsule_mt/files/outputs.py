@@ -115,6 +115,26 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.close(folder)
 
 
+@contextlib.contextmanager
+def open_folder(path: "Path") -> "Iterator[Path]":
+    """Yield a new folder that gets the name `path` once the block has ended without an error.
+
+    Nothing may be in `path` if it exists. What a killed process left is removed.
+    """
+    import shutil
+
+    partial = path.with_name(f"{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        yield partial
+        if path.exists():
+            path.rmdir()
+        partial.rename(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
 def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file as `open_output` does; text as UTF-8."""
     with open_output(path) as stream:

@@ -69,12 +69,12 @@ class Encoder:
         if is_download := os.path.lexists(os.path.join(folder, FACTS_FILE)):
             from capsule_mt.translate.first_use import check_files, record_check  # late: few folders are
 
-            check_files(folder, int8=int8, shortlist=False)
+            times = check_files(folder, int8=int8, shortlist=False)
         else:
             probe_if_required(folder, int8=int8, shortlist=False)
         loaded = load_encoder(folder, int8=int8, layers=layers, num_threads=num_threads)
         if is_download:
-            record_check(folder)
+            record_check(folder, times)
         return cls(loaded)
 
     def hidden_states(self, texts: Sequence[str]) -> list[HiddenStates]:

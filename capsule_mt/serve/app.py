@@ -3,13 +3,12 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from capsule_mt import __version__
 from capsule_mt.catalog.pairs import LanguagePair
@@ -26,7 +25,6 @@ PAGE = Path(__file__).parent / "page"
 SCRIPTS = ("page.js", "reasons.js", "marks.js", "service.js")
 PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in (*SCRIPTS, "page.css")}}
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # these need a key if there are keys
-Next: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class HeadAsGet:
@@ -38,6 +36,66 @@ class HeadAsGet:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # a copy: uvicorn reads the method of its own scope
         await self.app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
+
+
+class RequestCounter:
+    """Count the requests of each path by their status, and the seconds of those that translate.
+
+    This and `Guard` call the application directly: starlette's `BaseHTTPMiddleware` starts tasks for each request and
+    each part of its body, and a busy loop may take seconds for that, which `read_request` would take for the client's.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 500
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_noting_status)
+        finally:
+            # one label for all unknown paths, or clients could add any number
+            path = getattr(scope.get("route"), "path", "other")
+            self.metrics.add("requests_total", path=path, status=str(status))
+            if path in ("/translate", "/cover"):
+                self.metrics.add("request_seconds_sum", time.perf_counter() - started, path=path)
+                self.metrics.add("request_seconds_count", path=path)
+
+
+class Guard:
+    """Refuse requests to other hosts or with two lengths, and requests for private paths without a key."""
+
+    def __init__(self, app: ASGIApp, limits: RequestLimits, doorkeeper: Doorkeeper) -> None:
+        self.app, self.limits, self.doorkeeper = app, limits, doorkeeper
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = await self._refusal(Request(scope, receive)) if scope["type"] == "http" else None
+        await (refusal or self.app)(scope, receive, send)
+
+    async def _refusal(self, request: Request) -> Response | None:
+        if {"content-length", "transfer-encoding"} <= set(request.headers):  # a proxy may go by the other one
+            return JSONResponse({"error": "a request has Content-Length or Transfer-Encoding, not both"}, 400, CLOSE)
+        host = request.url.hostname or ""
+        if self.limits.hosts and host.lower() not in self.limits.hosts:
+            name = host[:80]
+            message = f"the server is not called {name!r}: start it with `--hosts {name}`"
+            return JSONResponse({"error": message}, 400)
+        if self.limits.keys and request.url.path in PRIVATE:
+            if not (key := key_in_head(request)):
+                return JSONResponse({"error": "this path needs `Authorization: Bearer KEY`"}, 403)
+            try:
+                await self.doorkeeper.check_key(request, key)
+            except HTTPException as error:
+                return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
+        return None
 
 
 def build_app(
@@ -59,8 +117,8 @@ def build_app(
     app.state.answers = answers
     # the middleware that is added last is the first to see a request
     app.add_middleware(HeadAsGet)
-    _count_requests(app, metrics)
-    _guard(app, limits, answers.doorkeeper)
+    app.add_middleware(RequestCounter, metrics=metrics)
+    app.add_middleware(Guard, limits=limits, doorkeeper=answers.doorkeeper)
     if limits.cors is not None:
         app.add_middleware(
             CORSMiddleware, allow_origins=[limits.cors], allow_methods=["GET", "POST"], allow_headers=["*"]
@@ -71,47 +129,6 @@ def build_app(
     for path, name in PAGE_FILES.items():
         app.add_api_route(path, _file(PAGE / name), include_in_schema=False)
     return app
-
-
-def _count_requests(app: FastAPI, metrics: Metrics) -> None:
-    """Count the requests of each path by their status, and the seconds of those that translate."""
-
-    @app.middleware("http")
-    async def count(request: Request, call_next: Next) -> Response:
-        started, status = time.perf_counter(), 500
-        try:
-            response = await call_next(request)
-            status = response.status_code
-        finally:
-            route = request.scope.get("route")
-            path = getattr(route, "path", "other")  # one label for all unknown paths, or clients could add any number
-            metrics.add("requests_total", path=path, status=str(status))
-            if path in ("/translate", "/cover"):
-                metrics.add("request_seconds_sum", time.perf_counter() - started, path=path)
-                metrics.add("request_seconds_count", path=path)
-        return response
-
-
-def _guard(app: FastAPI, limits: RequestLimits, doorkeeper: Doorkeeper) -> None:
-    """Refuse requests to other hosts or with two lengths, and requests for private paths without a key."""
-
-    @app.middleware("http")
-    async def guard(request: Request, call_next: Next) -> Response:
-        if {"content-length", "transfer-encoding"} <= set(request.headers):  # a proxy may go by the other one
-            return JSONResponse({"error": "a request has Content-Length or Transfer-Encoding, not both"}, 400, CLOSE)
-        host = request.url.hostname or ""
-        if limits.hosts and host.lower() not in limits.hosts:
-            name = host[:80]
-            message = f"the server is not called {name!r}: start it with `--hosts {name}`"
-            return JSONResponse({"error": message}, 400)
-        if limits.keys and request.url.path in PRIVATE:
-            if not (key := key_in_head(request)):
-                return JSONResponse({"error": "this path needs `Authorization: Bearer KEY`"}, 403)
-            try:
-                await doorkeeper.check_key(request, key)
-            except HTTPException as error:
-                return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
-        return await call_next(request)
 
 
 def _explain_errors(app: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""Check a downloaded model at its first use: file sizes, digests, and translations of probes.
+"""Check a downloaded model: sizes and times of files at each use, digests and translations of probes at the first.
 
 A model that is read wrongly may still load, and then repeat a token up to the limit, or ignore its source. Probes with
 names and numbers reveal both in any language. The result is recorded in `capsule-mt.json` beside the model.
@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from capsule_mt import __version__
 from capsule_mt.catalog.entries import FACTS_FILE, pair_named
@@ -36,6 +36,7 @@ PROBES = (
 # models still translate.
 MIN_KEPT = 2
 CHECKED = "checked"
+Times: TypeAlias = dict[str, list[int]]  # of each file, when its content and when its record on the disk last changed
 
 
 def check_files(
@@ -44,18 +45,20 @@ def check_files(
     digests: bool = False,
     int8: bool = False,
     shortlist: bool | str | os.PathLike[str] | None = None,
-) -> None:
-    """Refuse files that have changed since the download: by size, and before the first use by SHA-256.
+) -> Times:
+    """Refuse files that have changed since the download: by size, and by SHA-256 unless their times are recorded.
 
-    Before the first use, the model is also loaded in a process of its own, and in a server before each use.
+    Before the first use, the model is also loaded in a process of its own, and in a server before each use. Returns
+    the times of the files, which `check_translations` and `record_check` take.
 
     Args:
         digests: compare the digests and load the model at a later use, too.
         int8, shortlist: with which options the model is loaded, as for `probe`.
     """
     facts = _facts(folder)
-    digests = digests or not _is_checked(facts)
-    files = facts.get("files")
+    is_checked, times = _is_checked(facts), _times(folder, facts)
+    has_same_times = is_checked and facts[CHECKED].get("times") == times
+    files, advice = facts.get("files"), _advice(folder, facts)
     for name, expected in files.items() if isinstance(files, dict) else ():
         if os.path.basename(name) != name or not isinstance(expected, dict) or not {"size", "sha256"} <= set(expected):
             raise CheckpointError(
@@ -64,45 +67,67 @@ def check_files(
             )
         file = os.path.join(folder, name)
         if not os.path.isfile(file):
-            raise CheckpointError(f"{file}: no such file: {_advice(facts)}")
+            raise CheckpointError(f"{file}: no such file: {advice}")
         size = os.path.getsize(file)
         if size != expected["size"]:
             raise CheckpointError(
-                f"{file}: has {size} bytes, but had {expected['size']} when it was downloaded: {_advice(facts)}"
+                f"{file}: has {size} bytes, but had {expected['size']} when it was downloaded: {advice}"
             )
-        if digests and file_digest(file) != expected["sha256"]:
-            raise CheckpointError(f"{file}: its content has changed since it was downloaded: {_advice(facts)}")
-    probe = probing.probe if digests else probing.probe_if_required
+        if (digests or not has_same_times) and file_digest(file) != expected["sha256"]:
+            raise CheckpointError(f"{file}: its content has changed since it was downloaded: {advice}")
+    probe = probing.probe if digests or not is_checked else probing.probe_if_required
     probe(folder, int8=int8, shortlist=shortlist)
+    if is_checked and not has_same_times:  # the same files, copied or touched
+        _write_record(folder, facts, {**facts[CHECKED], "times": times})
+    return times
 
 
-def check_translations(folder: str, model: LoadedModel) -> None:
+def check_translations(folder: str, model: LoadedModel, times: Times) -> None:
     """Translate probes with a downloaded model, unless this version has done so before, and record the result.
 
     Only models of Mozilla's registry are probed: others may need a language, or do something other than translating.
 
+    Args:
+        times: of the files when they were checked, before the model was loaded.
+
     Raises:
-        CheckpointError: the model does not translate: it is damaged, or read wrongly.
+        CheckpointError: the model does not translate: it is damaged, or read wrongly; or its files have changed.
     """
     facts = _facts(folder)
-    if _is_checked(facts):
-        return
     name, translations = str(facts.get("name", folder)), {}
-    if pair_named(name):
+    if pair_named(name) and not _is_checked(facts):
         translations = translate_probes(model)
         if num_kept(translations) < MIN_KEPT:
             raise CheckpointError(_probe_failure(name, folder, translations))
-    record_check(folder, translations)
+    record_check(folder, times, translations)
 
 
-def record_check(folder: str, translations: Mapping[str, str] | None = None) -> None:
-    """Record that a downloaded model was checked, with its translations of probes, unless this version has done so."""
+def record_check(folder: str, times: Times, translations: Mapping[str, str] | None = None) -> None:
+    """Record that a downloaded model was checked, with its translations of probes, unless this version has done so.
+
+    Refuse a model whose files have other times than when they were checked: other bytes may have been loaded.
+    """
     facts = _facts(folder)
-    if _is_checked(facts):
-        return
-    record = {"version": __version__, "translations": dict(translations or {})}
+    if _times(folder, facts) != times:
+        raise CheckpointError(f"{folder}: has changed while it was read: load it again")
+    if not _is_checked(facts):
+        record = {"version": __version__, "translations": dict(translations or {}), "times": times}
+        _write_record(folder, facts, record)
+
+
+def _write_record(folder: str, facts: dict[str, Any], record: dict[str, Any]) -> None:
     with suppress(OSError):  # if this user cannot write the cache, the model is checked at every use
         write_output(Path(folder, FACTS_FILE), json.dumps({**facts, CHECKED: record}, indent=2) + "\n")
+
+
+def _times(folder: str, facts: dict[str, Any]) -> Times:
+    """Return the times of the files that a download has: whoever writes one cannot keep both."""
+    times = {}
+    for name in facts["files"] if isinstance(facts.get("files"), dict) else ():
+        with suppress(OSError, ValueError):
+            status = os.stat(os.path.join(folder, name))
+            times[name] = [status.st_mtime_ns, status.st_ctime_ns]
+    return times
 
 
 def translate_probes(model: LoadedModel) -> dict[str, str]:
@@ -139,8 +164,9 @@ def _is_checked(facts: dict[str, Any]) -> bool:
     return isinstance(record, dict) and record.get("version") == __version__
 
 
-def _advice(facts: dict[str, Any]) -> str:
-    return f"run `capsule-mt models remove {facts.get('name')}`, and use the model again"
+def _advice(folder: str, facts: dict[str, Any]) -> str:
+    action = f"run `capsule-mt models remove {facts['name']}`" if "name" in facts else f"remove {folder}"
+    return f"{action}, and use the model again"
 
 
 def _probe_failure(name: str, folder: str, translations: dict[str, str]) -> str:

@@ -84,12 +84,12 @@ class Translator(Scorer, TextTranslator):
             from capsule_mt.translate.first_use import check_files, check_translations  # late: few folders are
 
             # also the shortlist beside the model, which a later use may read
-            check_files(os.fspath(folder), int8=int8, shortlist=shortlist or None)
+            times = check_files(os.fspath(folder), int8=int8, shortlist=shortlist or None)
         else:
             probe_if_required(os.fspath(folder), int8=int8, shortlist=shortlist)
         model = load_model(folder, int8=int8, shortlist=shortlist)
         if is_download:
-            check_translations(os.fspath(folder), model)
+            check_translations(os.fspath(folder), model, times)
         translator = cls(model, glossary, reverse=reverse)
         translator._loads_with = {"int8": int8}
         translator.languages = (src_lang, tgt_lang)

@@ -14,6 +14,8 @@ from typing import Any
 
 from capsule_mt.commands import convert as light
 from capsule_mt.commands.console import CommandParser
+from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import naming_errors, open_folder
 from hf_capsule_mt.commands.arguments import checkpoint
 
 
@@ -62,24 +64,24 @@ def main() -> None:
     tokenizer = load_tokenizer(arguments.checkpoint)
     if arguments.source is not None:
         settings = {"dtype": torch.float32, **dict(arguments.set)}  # in which the new weights are trained
-        model = CapsuleMarianMTModel.from_marian(arguments.checkpoint, **settings)
-        model.save_pretrained(arguments.output)
-        share_weights(arguments.output)
-        tokenizer.save_pretrained(arguments.output)
+        torch.manual_seed(0)  # the same command draws the same new weights
+        model: Any = CapsuleMarianMTModel.from_marian(arguments.checkpoint, **settings)
     else:
-        write_marianmt(arguments.checkpoint, tokenizer, arguments.output)
+        model = marianmt_of(arguments.checkpoint, tokenizer)
+    with lock_output(arguments.output), naming_errors(arguments.output), open_folder(arguments.output) as partial:
+        model.save_pretrained(partial)
+        share_weights(partial)
+        tokenizer.save_pretrained(partial)
     print(f"{arguments.output} is written")
 
 
-def write_marianmt(path: str, tokenizer: Any, folder: Path) -> None:
-    """Write the checkpoint as a MarianMTModel of transformers."""
+def marianmt_of(path: str, tokenizer: Any) -> Any:
+    """Return the checkpoint as a MarianMTModel of transformers."""
     import torch
 
     from hf_capsule_mt.hub.conversion import to_marian
-    from hf_capsule_mt.loading import check_tokenizer, load_model, share_weights
+    from hf_capsule_mt.loading import check_tokenizer, load_model
 
     model = load_model(path, dtype=torch.float32)
     check_tokenizer(model, tokenizer)
-    to_marian(model).save_pretrained(folder)
-    share_weights(folder)
-    tokenizer.save_pretrained(folder)
+    return to_marian(model)

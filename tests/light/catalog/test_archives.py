@@ -1,6 +1,7 @@
 """A `.zip` in the place of a folder, as OPUS-MT publishes models."""
 
 import os
+import shutil
 import time
 import zipfile
 import zlib
@@ -10,8 +11,9 @@ import pytest
 from capsule_mt import Translator, load
 from capsule_mt.catalog import archives
 from capsule_mt.catalog.archives import Unpacker, unpacked
-from capsule_mt.catalog.entries import CatalogError
+from capsule_mt.catalog.entries import FACTS_FILE, CatalogError
 from capsule_mt.commands import translate
+from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.marian_models import marian_folder
 
 TEXT = ">>eng<< Mach mit!"
@@ -35,13 +37,31 @@ def test_it_translates_as_its_folder_does(zip_file, tmp_path):
     expected = Translator.from_pretrained(tmp_path / "folder")(TEXT).text
     assert Translator.from_pretrained(zip_file)(TEXT).text == expected
     folder = unpacked(zip_file)
-    assert {path.name for path in folder.iterdir()} == {path.name for path in (tmp_path / "folder").iterdir()}
+    names = {path.name for path in (tmp_path / "folder").iterdir()}
+    assert {path.name for path in folder.iterdir()} == {*names, FACTS_FILE}
     assert folder.parent == tmp_path / "cache" / "archives"
     (folder / "decoder.yml").touch()  # the second time, nothing is written
     status = (folder / "model.npz").stat()
     assert load(str(zip_file))(TEXT).text == expected
     assert (folder / "model.npz").stat() == status
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_facts", [True, False])
+def test_an_unpacked_file_that_changes_is_never_used(has_facts, zip_file):
+    """Of a folder that an older version unpacked, there are no facts: it is unpacked again."""
+    expected, folder = load(zip_file)(TEXT).text, unpacked(zip_file)
+    weights = (folder / "model.npz").read_bytes()
+    (folder / "model.npz").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    if has_facts:
+        with pytest.raises(CheckpointError, match=rf"model\.npz: its content has changed .*: remove {folder}, "):
+            load(zip_file)
+        shutil.rmtree(folder)
+    else:
+        (folder / FACTS_FILE).unlink()
+    assert load(zip_file)(TEXT).text == expected
+    assert (folder / "model.npz").read_bytes() == weights
 
 
 def test_what_is_not_an_archive_of_a_model(tmp_path, monkeypatch):

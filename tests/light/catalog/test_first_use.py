@@ -49,7 +49,9 @@ def test_the_first_use_keeps_a_record(monkeypatch):
     }
     first = load("de-en")
     facts = json.loads((folder / FACTS_FILE).read_text())
-    assert facts.pop("checked") == {"version": first_use.__version__, "translations": translations}
+    record = facts.pop("checked")
+    assert set(record.pop("times")) == set(facts["files"])
+    assert record == {"version": first_use.__version__, "translations": translations}
     assert set(facts) == {"name", "licence", "files"}
     with monkeypatch.context() as patched:
         for name in ("translate_probes", "file_digest"):

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.light.serve.processes import GOLDEN, ROOT, body_of, read_answer
+from tests.light.serve.processes import GOLDEN, ROOT, read_answer
 from tests.light.serve.test_uploads import BODIES, UPLOADS, memory_of
 
 SENTENCES = (ROOT / "tests" / "fixtures" / "marian" / "train.en").read_text("utf-8").splitlines()[:60]
@@ -42,12 +42,15 @@ class Run:
 
     port: int
     deadline: float
+    target: str
     expected: dict[str, str] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     hostile: Counter[str] = field(default_factory=Counter)
     reloads: int = 0
     memory: list[tuple[int, int]] = field(default_factory=list)  # bytes of the server, and with its children
+    threads: list[int] = field(default_factory=list)
+    longest_pause: float = 0.0  # seconds in which the clients themselves got no turn
 
     @property
     def goes_on(self) -> bool:
@@ -56,6 +59,10 @@ class Run:
 
 async def connect(run: Run, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", run.port, local_addr=(host, 0))
+
+
+def body_of(run: Run, texts: str | list[str]) -> bytes:
+    return json.dumps({"q": texts, "source": "en", "target": run.target}).encode()
 
 
 def request(path: str, body: bytes, kind: str = "application/json", length: int | None = None) -> bytes:
@@ -72,10 +79,12 @@ async def honest(run: Run, host: str, generator: random.Random) -> None:
         try:
             if writer is None:
                 reader, writer = await connect(run, host)
-            writer.write(request("/translate", body_of(text)))
+            writer.write(request("/translate", body_of(run, text)))
             head, answer = await asyncio.wait_for(read_answer(reader), 120)
         except (OSError, EOFError, asyncio.TimeoutError) as error:
             run.faults[type(error).__name__] += 1
+            if writer is not None:
+                writer.transport.abort()
             writer = None
             continue
         run.seconds.append(time.monotonic() - start)
@@ -100,7 +109,7 @@ async def send(run: Run, host: str, data: bytes, seconds: float) -> None:
 
 
 async def half_requests(run: Run, host: str, generator: random.Random) -> None:
-    data = request("/translate", body_of("a"), length=1000)
+    data = request("/translate", body_of(run, "a"), length=1000)
     await send(run, host, data[: generator.randrange(1, len(data))], SLOW_SECONDS)
 
 
@@ -117,7 +126,7 @@ async def leaves(run: Run, host: str, generator: random.Random) -> None:
     """Ask over many connections, and close all of them before an answer."""
     connections = [await connect(run, host) for _ in range(20)]
     for _, writer in connections:
-        writer.write(request("/translate", body_of([*generator.choices(SENTENCES, k=20)])))
+        writer.write(request("/translate", body_of(run, [*generator.choices(SENTENCES, k=20)])))
     await asyncio.sleep(generator.random())
     for _, writer in connections:
         writer.transport.abort()
@@ -127,7 +136,7 @@ async def leaves(run: Run, host: str, generator: random.Random) -> None:
 
 async def hostile_files(run: Run, host: str, generator: random.Random) -> None:
     name, content = generator.choice([*FILES.items()])
-    fields = (("source", "", b"en"), ("target", "", b"de"), ("file", f'; filename="{name}"', content))
+    fields = (("source", "", b"en"), ("target", "", run.target.encode()), ("file", f'; filename="{name}"', content))
     parts = (
         f'--x\r\nContent-Disposition: form-data; name="{field}"{more}\r\n\r\n'.encode() + value + b"\r\n"
         for field, more, value in fields
@@ -153,12 +162,12 @@ async def be_hostile(run: Run, host: str, index: int) -> None:
 
 
 # ---- the server
-async def reload(run: Run, server: "subprocess.Popen[str]", models: Path, every: float) -> None:
+async def reload(run: Run, server: "subprocess.Popen[str]", models: Path, languages: str, every: float) -> None:
     """Let the server take the same model from another folder, which it therefore loads."""
     folders = itertools.cycle([models.with_name("second"), models.with_name("first")])
     while every < run.deadline - time.monotonic():
         await asyncio.sleep(every)
-        models.write_text(f"en-de={next(folders)}\n")
+        models.write_text(f"{languages}={next(folders)}\n")
         server.send_signal(signal.SIGHUP)
         run.reloads += 1
 
@@ -168,14 +177,19 @@ async def sample(run: Run, server: "subprocess.Popen[str]") -> None:
     while run.goes_on and server.poll() is None:
         pages = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
         run.memory.append((pages * page, memory_of(server.pid)))
+        run.threads.append(len(os.listdir(f"/proc/{server.pid}/task")))
+        wake = time.monotonic() + SAMPLES_EVERY
         await asyncio.sleep(SAMPLES_EVERY)
+        run.longest_pause = max(run.longest_pause, time.monotonic() - wake)
 
 
 async def drive(run: Run, server: "subprocess.Popen[str]", models: Path, arguments: argparse.Namespace) -> None:
     hosts = [f"127.1.{index // 200}.{index % 200 + 1}" for index in range(arguments.clients + arguments.hostile)]
     clients = [honest(run, host, random.Random(host)) for host in hosts[: arguments.clients]]
     clients += [be_hostile(run, host, index) for index, host in enumerate(hosts[arguments.clients :])]
-    await asyncio.gather(*clients, reload(run, server, models, arguments.reload), sample(run, server))
+    await asyncio.gather(
+        *clients, reload(run, server, models, arguments.languages, arguments.reload), sample(run, server)
+    )
 
 
 def report(run: Run, arguments: argparse.Namespace, load: tuple[float, float]) -> dict[str, object]:
@@ -195,6 +209,8 @@ def report(run: Run, arguments: argparse.Namespace, load: tuple[float, float]) -
         "hostile_requests": dict(run.hostile),
         "reloads": run.reloads,
         "megabytes": [round(value, 1) for value in tenths],
+        "threads": [run.threads[0], run.threads[size // 2], run.threads[-1], max(run.threads)],
+        "longest_pause_of_the_clients": round(run.longest_pause, 2),
         "most_megabytes_with_children": round(max(size for _, size in run.memory) / 1e6, 1),
         "load_average": [round(value, 1) for value in load],
     }
@@ -202,6 +218,8 @@ def report(run: Run, arguments: argparse.Namespace, load: tuple[float, float]) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=GOLDEN, help="a folder with a model")
+    parser.add_argument("--languages", default="en-de", help="of the model, from English")
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--hostile", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=600)
@@ -212,8 +230,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         models = Path(temporary, "models")
         for name in ("first", "second"):
-            shutil.copytree(GOLDEN, models.with_name(name))
-        models.write_text(f"en-de={models.with_name('first')}\n")
+            shutil.copytree(arguments.model, models.with_name(name))
+        models.write_text(f"{arguments.languages}={models.with_name('first')}\n")
         errors = Path(temporary, "stderr")
         command = [sys.executable, "-m", "capsule_mt", "serve", "--models", str(models), "--port", "0"]
         command += ["--request-seconds", str(arguments.request_seconds)]
@@ -225,7 +243,8 @@ def main() -> None:
             address = re.search(r"http://127.0.0.1:(\d+)", server.stdout.readline())
             if address is None:
                 sys.exit(f"the server does not start: {errors.read_text()}")
-            run = Run(int(address[1]), time.monotonic() + arguments.seconds)
+            target = arguments.languages.partition("-")[2]
+            run = Run(int(address[1]), time.monotonic() + arguments.seconds, target)
             start_load = os.getloadavg()[0]
             asyncio.run(drive(run, server, models, arguments))
             result = report(run, arguments, (start_load, os.getloadavg()[0]))
