@@ -88,7 +88,7 @@ def bands_of(units: Sequence[tuple[float, bool]]) -> dict[str, Record]:
 
 
 def synced(judge: Judge, path: Path) -> Record:
-    sources, translations, labels = zip(*(line.split("\t") for line in read_lines(path)), strict=True)
+    sources, translations, labels = zip(*csv.reader(read_lines(path), delimiter="\t"), strict=True)
     flagged = [
         any(problem.level != "hint" for problem in problems_in(*pair, {"judgement": judgement_record(judgement)}))
         for pair, judgement in zip(
