@@ -31,7 +31,6 @@ from capsule_mt.files.reading import read_lines
 from capsule_mt.judge.judge import DEFAULT_ENCODER
 from capsule_mt.judge.numbers import largest_window
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.results import markdown_table
 from lab.area_under_curve import area_under_curve
 
 Record = dict[str, Any]
@@ -141,17 +140,6 @@ def _judged(judgements: Sequence[Judgement | None]) -> Iterator[Judgement]:
 
 
 SETS: Mapping[str, Callable[[Judge, Path], Record]] = {"halomi": halomi, "synced": synced, "mqm": mqm}
-
-
-def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the bands of HalOmi as Markdown."""
-    rows = [
-        [kind, name, f"{band['mean']:.2f}", f"{band['marked']} of {band['words']}"]
-        for record in records
-        for kind, bands in record.get("bands", {}).items()
-        for name, band in bands.items()
-    ]
-    return markdown_table(["words", "probability", "mean", "marked by people"], rows)
 
 
 def main() -> None:
