@@ -4,26 +4,18 @@
 
 The model translates the lines greedily, each as one sentence. Flagged: of the translations of eight words or more, as
 they are. Caught: of the same without three words in a row, a quarter or a half.
-
-With --translations, people's translations of the lines are given instead. Flagged, by the alarm of given translations:
-of all of them, of any length.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from capsule_mt import Translator
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.coverage.calibration.calibrating import own_translations
 from capsule_mt.coverage.calibration.verifying import scores_with_losses
-from capsule_mt.files.reading import read_lines, read_parallel
+from capsule_mt.files.reading import read_lines
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.results import markdown_table
-from lab.by_hand import wilson
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -31,23 +23,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("model", help="the folder of the model that translates")
     parser.add_argument("source", type=Path, help="held-out text, one sentence a line")
     parser.add_argument("--reverse", required=True, help="the folder of the reverse model")
-    parser.add_argument("--translations", type=Path, help="people's translations of the lines")
     parser.add_argument("--student", action="store_true", help="translate in int8, with the shortlist")
     parser.add_argument("--output", type=Path, default=Path("outputs/alarm.json"), help="the result file")
     return parser.parse_args()
-
-
-def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return results as Markdown."""
-    rows = []
-    for record in records:
-        low, high = wilson(record["flagged"], record["translations"])
-        flagged = f"{record['flagged'] / record['translations']:.1%} [{low:.1%}, {high:.1%}]"
-        caught = [f"{share:.1%}" for share in record["caught"].values()]
-        rows.append([f"`{record['model']}`", f"{record['text']}, {record['translations']}", f"{record['alarm']:g}"])
-        rows[-1] += [flagged, *caught]
-    losses = list(records[0]["caught"]) if records else []
-    return markdown_table(["model", "text, translations", "alarm", "flagged", *losses], rows).replace("%", " %")
 
 
 def main() -> None:
@@ -55,23 +33,18 @@ def main() -> None:
     translator = Translator.from_pretrained(
         arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
     )
-    alarm = translator.calibration.alarm("verified", is_given=arguments.translations is not None)
+    alarm = translator.calibration.alarm("verified")
     if alarm is None:
         raise ValueError(
             f"the calibration of {arguments.model} has no alarm: `capsule-mt calibrate --reverse` finds one"
         )
     record: dict[str, Any] = {"kind": "alarm", "model": Path(arguments.model).name, "text": arguments.source.name}
-    if arguments.translations is None:
-        sources = read_lines(arguments.source)
-        complete, cut = scores_with_losses(translator, sources, own_translations(translator, sources))
-    else:
-        sources, translations = read_parallel([arguments.source, arguments.translations])
-        _, cut = scores_with_losses(translator, sources, translations)
-        complete = np.array([coverage.score for coverage in translator.cover(sources, translations)])
+    sources = read_lines(arguments.source)
+    complete, cut = scores_with_losses(translator, sources, own_translations(translator, sources))
     record |= {"alarm": alarm, "translations": len(complete), "flagged": int((complete < alarm).sum())}
     record["caught"] = {name: float((values < alarm).mean()) for name, values in cut.items()}
     path = write_result(arguments.output, record)
-    print(f"{table([record])}\nResult: {path}")
+    print(f"{record}\nResult: {path}")
 
 
 if __name__ == "__main__":

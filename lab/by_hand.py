@@ -20,21 +20,20 @@ from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.coverage.names import MARKS
 from capsule_mt.files.reading import read_lines
-from capsule_mt.text.words import WORDS, is_mark
+from capsule_mt.text.words import WORDS
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.area_under_curve import area_under_curve
 from lab.records import read_rows
 
 Span = tuple[int, int]
 ASKED: dict[str, CoverageOptions] = {
-    point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS
+    point: CoverageOptions(method="verified", marks=point, threshold=0) for point in MARKS
 }
 ASKED["attention"] = CoverageOptions(method="attention", threshold=0)
 
 
 class Labels(NamedTuple):
-    """What a reader named in a text, by its characters: words that are surely of a kind, and borderline ones."""
+    """What a reader named in a source, by its characters: words that are surely left out, and borderline ones."""
 
     sure: set[Span]
     borderline: set[Span]
@@ -78,9 +77,9 @@ def digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def labels_of(row: dict[str, str], kind: str, text: str) -> Labels:
-    """Return what a row names of a text."""
-    return Labels(spans_of(text, row[kind]), spans_of(text, row[f"{kind}, borderline"]))
+def labels_of(row: dict[str, str], source: str) -> Labels:
+    """Return the words of a source that a row names as left out."""
+    return Labels(spans_of(source, row["left out"]), spans_of(source, row["left out, borderline"]))
 
 
 def sources_of(rows: Sequence[dict[str, str]], files: dict[str, str]) -> list[str]:
@@ -115,25 +114,13 @@ def marks_under(labels: Sequence[Labels], marked: Sequence[set[Span]]) -> dict[s
     }
 
 
-def auc_of(labels: Sequence[Labels], measured: Sequence[dict[Span, float]]) -> dict[str, float] | None:
-    """Return how well the least covered words are those that a reader named; borderline words do not count."""
-    pairs = [
-        (-value, span in label.sure)
-        for label, words in zip(labels, measured, strict=True)
-        for span, value in words.items()
-        if span not in label.borderline
-    ]
-    if not any(named for _, named in pairs):
-        return None
-    values, named = map(list, zip(*pairs, strict=True))
-    return area_under_curve(values, named)
-
-
 def table(records: Iterable[Mapping[str, Any]]) -> str:
     """Return the marks of results as Markdown: how many are right, with the interval and the recall of "likely"."""
     rows = []
     for record in records:
         for words, by_point in record["marks"].items():
+            if words == "made up":  # of older records
+                continue
             likely = by_point["likely"]
             low, high = wilson(likely["right"], likely["marks"])
             precision = likely["right"] / max(likely["marks"], 1)
@@ -144,11 +131,9 @@ def table(records: Iterable[Mapping[str, Any]]) -> str:
                 f"{likely['right'] / max(likely['named'], 1):.2f}",
                 *(counts["all"], counts.get("attention", "")),
             ]
-            area = record["auc"][words]
-            shown = f"{area['auc']:.2f} [{area['low']:.2f}, {area['high']:.2f}]" if area else ""
-            rows.append([f"`{record['sheet']}`, {record['translations']}", words, *cells, shown])
+            rows.append([f"`{record['sheet']}`, {record['translations']}", words, *cells])
     header = ["sheet, translations", "words", "named (borderline)", '`"sure"`', '`"likely"`', "precision", "recall"]
-    return markdown_table([*header, '`"all"`', "attention alone", "AUC"], rows)
+    return markdown_table([*header, '`"all"`', "attention alone"], rows)
 
 
 def main() -> None:
@@ -169,41 +154,25 @@ def main() -> None:
     if not indices:
         raise ValueError(f"{arguments.model} gives none of the translations of {arguments.sheet}")
     record: dict[str, Any] = {"kind": "read by hand", "sheet": arguments.sheet.stem, "translations": len(indices)}
-    record |= {"differ": len(rows) - len(indices), "marks": {}, "auc": {}}
-    for kind, texts in {"left out": sources, "made up": own_texts}.items():
-        if kind not in rows[0]:
-            continue
-        labels = [labels_of(rows[n], kind, texts[n]) for n in indices]
-        marks = {
-            point: [marked(translations[n], kind) for n in indices]
-            for point, translations in translations_by_method.items()
-            if kind == "left out" or ASKED[point].support
-        }
-        record["marks"][kind] = {point: marks_under(labels, marks_at_point) for point, marks_at_point in marks.items()}
-        record["auc"][kind] = auc_of(labels, [measured_words(translations_by_method["all"][n], kind) for n in indices])
-        for n, result, spans in zip(indices, labels, marks["all"], strict=True):
-            for start, end in sorted(spans - result.sure):
-                print(f"{rows[n]['text']} {rows[n]['line']}: {texts[n][start:end]!r} is marked, and not {kind}")
+    record |= {"differ": len(rows) - len(indices)}
+    labels = [labels_of(rows[n], sources[n]) for n in indices]
+    marks = {
+        point: [marked(translations[n]) for n in indices] for point, translations in translations_by_method.items()
+    }
+    record["marks"] = {"left out": {point: marks_under(labels, spans) for point, spans in marks.items()}}
+    for n, result, spans in zip(indices, labels, marks["all"], strict=True):
+        for start, end in sorted(spans - result.sure):
+            print(f"{rows[n]['text']} {rows[n]['line']}: {sources[n][start:end]!r} is marked, and not left out")
     path = write_result(arguments.output, record)
     print(f"\n{table([record])}\n{record['translations']} translations, {record['differ']} differ and are left out")
     print(f"Result: {path}")
 
 
-def marked(translation: Translation, kind: str) -> set[Span]:
-    """Return the characters of the words that are marked as left out, or as made up."""
+def marked(translation: Translation) -> set[Span]:
+    """Return the characters of the words that are marked as left out."""
     coverage = translation.coverage
     assert coverage is not None
-    words = coverage.untranslated if kind == "left out" else coverage.unsupported
-    return {(word.start, word.end) for word in words}
-
-
-def measured_words(translation: Translation, kind: str) -> dict[Span, float]:
-    """Return how much of each word is covered, or supported, by its characters."""
-    coverage = translation.coverage
-    assert coverage is not None
-    if kind == "left out":
-        return {(word.start, word.end): word.covered for word in coverage.words}
-    return {(word.start, word.end): word.supported for word in coverage.target_words if not is_mark(word.text)}
+    return {(word.start, word.end) for word in coverage.untranslated}
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ from capsule_mt.files.reading import read_lines
 from capsule_mt.judge.judge import DEFAULT_ENCODER
 from capsule_mt.judge.numbers import largest_window
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.results import markdown_table
 from lab.area_under_curve import area_under_curve
 
 Record = dict[str, Any]
@@ -88,7 +87,7 @@ def bands_of(units: Sequence[tuple[float, bool]]) -> dict[str, Record]:
 
 
 def synced(judge: Judge, path: Path) -> Record:
-    sources, translations, labels = zip(*(line.split("\t") for line in read_lines(path)), strict=True)
+    sources, translations, labels = zip(*csv.reader(read_lines(path), delimiter="\t"), strict=True)
     flagged = [
         any(problem.level != "hint" for problem in problems_in(*pair, {"judgement": judgement_record(judgement)}))
         for pair, judgement in zip(
@@ -141,17 +140,6 @@ def _judged(judgements: Sequence[Judgement | None]) -> Iterator[Judgement]:
 
 
 SETS: Mapping[str, Callable[[Judge, Path], Record]] = {"halomi": halomi, "synced": synced, "mqm": mqm}
-
-
-def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the bands of HalOmi as Markdown."""
-    rows = [
-        [kind, name, f"{band['mean']:.2f}", f"{band['marked']} of {band['words']}"]
-        for record in records
-        for kind, bands in record.get("bands", {}).items()
-        for name, band in bands.items()
-    ]
-    return markdown_table(["words", "probability", "mean", "marked by people"], rows)
 
 
 def main() -> None:

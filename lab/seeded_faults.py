@@ -6,7 +6,7 @@
 
 Only the second, fourth, ... lines are read: the others chose words and thresholds. Both directions are checked. A
 fault of each kind is put into up to --max-faults translations a direction, chosen by a fixed seed; it is found if the
-reasons that belong to its kind are given. Without a model, these are only rules.
+reasons that belong to its kind are given. Without a model and --judge, these are only rules.
 """
 
 import argparse
@@ -17,17 +17,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from capsule_mt import CoverageOptions, Translator
+from capsule_mt import CoverageOptions, Judge, Translator
 from capsule_mt.checks.rules import checks_of
 from capsule_mt.checks.word_lists import check_words
 from capsule_mt.commands.console import HelpFormatter, run
-from capsule_mt.coverage.problems import Problem, problems_of
+from capsule_mt.coverage.problems import Problem, problems_in
 from capsule_mt.coverage.reasons import LEVELS, REASONS
-from capsule_mt.files.lines import coverage_record
+from capsule_mt.files.lines import coverage_record, judgement_record
 from capsule_mt.files.reading import read_parallel
+from capsule_mt.text.sentences import split_sentences
 from hf_capsule_mt.evaluation import write_result
 
 SEED = 97
+CODES = "src_lang", "tgt_lang"
 Fault = Callable[[str, str, str, random.Random], str | None]
 COUNTED = dict.fromkeys(("any", "any but hints", *(f"any {level}" for level in LEVELS), *REASONS), 0)
 NAMES = ["Carlsen", "Okafor", "Moreira", "Jansen", "Petrova", "Whitfield", "Almeida", "Brandt", "Novak", "Tanaka"]
@@ -115,6 +117,11 @@ def _lost_clause(source: str, text: str, language: str, chance: random.Random) -
     return " ".join(parts).rstrip(",; ")
 
 
+def _exchanged_sentences(source: str, text: str, language: str, chance: random.Random) -> str | None:
+    first, *others = [text[start:end] for start, end in split_sentences(text, language)] or [""]
+    return " ".join([*others, first]) if others else None
+
+
 FAULTS: dict[str, tuple[Fault, set[str]]] = {
     "date": (_date, {"months", "weekdays"}),
     "digit": (_digit, {"numbers", "swapped_numbers", "lone_numbers"}),
@@ -123,26 +130,32 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
     "added negation": (_added_negation, {"negation"}),
     "added clause": (_added_clause, {"made_up", "sentences"}),
     "lost clause": (_lost_clause, {"incomplete", "left_out", "sentences"}),
+    "exchanged sentences": (_exchanged_sentences, {"order"}),
 }
 
 
 class Checker:
-    """Finds the problems of given translations, by rules alone or also by a model."""
+    """Finds the problems of given translations, by rules alone or also by a model and a judge."""
 
-    def __init__(self, languages: tuple[str, str], translator: Translator | None) -> None:
-        self.languages, self._translator = languages, translator
+    def __init__(self, languages: tuple[str, str], translator: Translator | None, judge: Judge | None) -> None:
+        self.languages, self._translator, self._judge = languages, translator, judge
 
     def problems(self, pairs: Sequence[tuple[str, str]]) -> Iterator[list[Problem]]:
         options = CoverageOptions(support=True)
         for start in range(0, len(pairs), 64):
             batch = pairs[start : start + 64]
+            sources, texts = map(list, zip(*batch, strict=True))
             if self._translator is None:
                 faults = ([vars(check) for check in checks_of(*pair, *self.languages)] for pair in batch)
                 records = [{"checks": checks, "repetitions": [], "sentences": [], "words": []} for checks in faults]
             else:
-                coverages = self._translator.cover(*map(list, zip(*batch, strict=True)), coverage=options)
-                records = list(map(coverage_record, coverages))
-            yield from (problems_of(record, *pair) for record, pair in zip(records, batch, strict=True))
+                records = list(map(coverage_record, self._translator.cover(sources, texts, coverage=options)))
+            judgements: list[Any] = [None] * len(batch)
+            if self._judge is not None:
+                judgements = self._judge.score(sources, texts, **dict(zip(CODES, self.languages, strict=True)))
+            for pair, record, judgement in zip(batch, records, judgements, strict=True):
+                judged = {} if judgement is None else {"judgement": judgement_record(judgement)}
+                yield problems_in(*pair, {"coverage": record, **judged})
 
 
 def measure(checker: Checker, pairs: Sequence[tuple[str, str]], record: dict[str, Any], max_faults: int) -> None:
@@ -172,6 +185,7 @@ def main() -> None:
     parser.add_argument("files", nargs=2, type=Path, help="a text and its translation by people, one sentence a line")
     parser.add_argument("--model", help="the folder of a model of the first direction")
     parser.add_argument("--reverse", help="the folder of the other direction's model")
+    parser.add_argument("--judge", help="the folder of a judge's encoder, which judges, too")
     parser.add_argument("--student", action="store_true", help="compute in int8, with the shortlist")
     parser.add_argument("--sample", type=int, help="read only this many of the lines")
     parser.add_argument("--max-faults", type=int, default=100, help="of each kind and direction")
@@ -183,6 +197,7 @@ def main() -> None:
     if arguments.sample is not None:
         pairs = random.Random(SEED).sample(pairs, min(arguments.sample, len(pairs)))
     models = [(arguments.model, arguments.reverse), (arguments.reverse, arguments.model)]
+    judge = None if arguments.judge is None else Judge.from_pretrained(arguments.judge, num_threads=1)
     record: dict[str, Any] = {"kind": "seeded faults", "pairs": 0, "flagged": Counter(COUNTED), "found": {}}
     for order, (model, reverse) in zip((slice(None), slice(None, None, -1)), models, strict=True):
         translator = None
@@ -190,7 +205,9 @@ def main() -> None:
             options = {"int8": arguments.student, "shortlist": arguments.student}
             translator = Translator.from_pretrained(model, reverse=reverse, **options)
         source, target = arguments.languages[order]
-        measure(Checker((source, target), translator), [pair[order] for pair in pairs], record, arguments.max_faults)
+        measure(
+            Checker((source, target), translator, judge), [pair[order] for pair in pairs], record, arguments.max_faults
+        )
     record["flagged"] = dict(sorted(record["flagged"].items()))
     print(f"Result: {write_result(arguments.output, record)}\n{record}")
 

@@ -520,13 +520,13 @@ function bracketCounts(text) {
   return BRACKET_PAIRS.map((pair) => Array.from(pair, (bracket) => plain.filter((mark) => mark === bracket).length));
 }
 
-/** Return the negation that only one text has; nothing unless there are rules for both languages. */
+/** Return the negation of a text with more of them than the other has words for one, if both languages have lists. */
 function negationChecks(texts, negations) {
   if (!negations) return [];
   const counts = texts.map((text, side) => negations[side].map((pattern) => text.split(new RegExp(pattern, "iu")).length));
   return texts.flatMap((text, side) => {
     const [[count, , weakCount], [, firmCount, otherCount]] = [counts[side], counts[1 - side]];
-    if (count < 2 || firmCount > 1 || otherCount > weakCount) return [];
+    if (count <= firmCount + Math.max(0, otherCount - weakCount)) return [];
     const [negation] = text.match(new RegExp(negations[side][0], "iu"));
     return [side ? ["negation", "", negation] : ["negation", negation, ""]];
   });

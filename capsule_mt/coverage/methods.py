@@ -23,7 +23,7 @@ from capsule_mt.coverage.verified import (
     offsets_of,
 )
 from capsule_mt.engine.search import Candidates, Decoder, Hypothesis, Ids, Readings
-from capsule_mt.text.lengths import ExpectedLength
+from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.words import NO_LISTS, WordLists, is_mark
 

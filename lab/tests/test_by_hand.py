@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.by_hand import Labels, auc_of, digest, marks_under, spans_of, table, wilson
+from lab.by_hand import Labels, digest, marks_under, spans_of, table, wilson
 from lab.records import read_rows
 from lab.report import LAB
 
@@ -25,13 +25,9 @@ def test_marks_under_labels():
     labels = [Labels(sure={(0, 1)}, borderline={(2, 3)}), Labels(set(), set())]
     counts = marks_under(labels, [{(0, 1), (2, 3), (4, 5)}, set()])
     assert counts == {"named": 1, "borderline named": 1, "marks": 3, "right": 1, "borderline": 1}
-    area = auc_of(labels, [{(0, 1): 0.1, (2, 3): 0.0, (4, 5): 0.1, (8, 9): 0.5}, {}])
-    assert area is not None
-    # of the two words that are not named, one is covered better than the named word, the other as well
-    assert area["auc"] == 0.75
     marks = {"left out": dict.fromkeys(("sure", "likely", "all"), counts)}
-    shown = table([{"sheet": "s", "translations": 1, "marks": marks, "auc": {"left out": area}}])
-    assert "| 1 (1) | 1 of 3 | 1 of 3 | 0.33 [0.06, 0.79] | 1.00 | 1 of 3 |  | 0.75 [" in shown
+    shown = table([{"sheet": "s", "translations": 1, "marks": marks}])
+    assert "| 1 (1) | 1 of 3 | 1 of 3 | 0.33 [0.06, 0.79] | 1.00 | 1 of 3 |  |" in shown
 
 
 @pytest.mark.parametrize("sheet", sorted(SHEETS.glob("*.tsv")), ids=lambda path: path.stem)

@@ -10,7 +10,7 @@ from capsule_mt.coverage.calibration.lengths import calibrated, fit_length
 from capsule_mt.coverage.calibration.omissions import AMOUNTS, cut_out, drop_words, function_words
 from capsule_mt.coverage.calibration.word_alignment import fit_aligner
 from capsule_mt.coverage.calibration.words import split_words
-from capsule_mt.text.lengths import ExpectedLength
+from capsule_mt.coverage.lengths import ExpectedLength
 from hf_capsule_mt.evaluation.adequacy import (
     adequacy_measures,
     coverage_difference_ratio,

@@ -29,7 +29,7 @@ from capsule_mt.coverage.piece_coverage import CALIBRATED_THRESHOLD
 from capsule_mt.coverage.results import Coverage, Word
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import read_lines, read_parallel
-from capsule_mt.text.lengths import ExpectedLength
+from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.text.words import is_mark
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.translator import Translator

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from capsule_mt.text.lengths import ExpectedLength
+from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.text.words import WORDS
 
 RIDGE = 0.3  # of 0.1, 0.3, 1 and 3, the one that predicts held-out lengths best

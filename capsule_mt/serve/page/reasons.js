@@ -22,7 +22,6 @@ const REASONS = {
   copy: {"level": "fault", "message": "The translation is a copy of the text."},
   brackets: {"level": "fault", "message": "The bracket {missing} is missing in the translation.", "added": "The bracket {added} is only in the translation."},
   lone_numbers: {"level": "probable", "message": "The number {missing} is missing in the translation.", "added": "The number {added} is only in the translation."},
-  negation: {"level": "probable", "message": "The negation {missing} is missing in the translation.", "added": "The negation {added} is only in the translation."},
   sentences: {"level": "probable", "message": "The text has {missing}, the translation {added}, and is much {comparison}."},
   language: {"level": "probable", "message": "The text seems to be in another language: {language}"},
   incomplete: {"level": "probable", "message": "Probably incomplete: {words}"},
@@ -31,6 +30,7 @@ const REASONS = {
   unrelated: {"level": "probable", "message": "Probably a translation of another text."},
   foreign: {"level": "probable", "message": "The translation seems to be in another language."},
   order: {"level": "probable", "message": "Probably in another order."},
+  negation: {"level": "hint", "message": "The negation {missing} is missing in the translation.", "added": "The negation {added} is only in the translation."},
   perhaps_left_out: {"level": "hint", "message": "Perhaps left out{unverified}: {words}"},
   perhaps_made_up: {"level": "hint", "message": "Perhaps made up: {words}"},
 };

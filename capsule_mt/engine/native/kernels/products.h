@@ -534,14 +534,11 @@ INLINE void tile_numbers(const int rows, const int halves, const linear_t *l, lo
 }
 
 static void apply(float *values, long count, int activation) {
-    if (activation == GELU) {
-        for (long i = 0; i < count; i++) values[i] *= 0.5f * (1 + erff(values[i] * 0.70710678118654752f));
-        return;
-    }
     FOR_VECTORS(i, count) {
         vf x = GET(values, i, count, 0.f);
         if (activation == RELU) x = max_of(x, all(0.f));
         if (activation == SILU) x = x / (all(1.f) + exp_of(-x));
+        if (activation == GELU) x = gelu_of(x);
         if (activation == SIGMOID) x = sigmoid_of(x);
         if (activation == TANH) x = tanh_of(x);
         PUT(values, i, count, x);

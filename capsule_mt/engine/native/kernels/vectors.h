@@ -215,6 +215,22 @@ INLINE vf log_of(vf x) {
 OUTLINE vf sigmoid_of(vf x) { return all(1.f) / (all(1.f) + exp_of(-x)); }
 OUTLINE vf tanh_of(vf x) { return all(1.f) - all(2.f) / (all(1.f) + exp_of(x + x)); }
 
+/* x P(X <= x) of a normal variable X. The polynomial is the logarithm of P(X <= -t), fitted so that t P(X <= -t) is right to
+ * 7e-9: closer than by erff, which takes most of the time of an encoder with this activation. A NaN stays one. */
+OUTLINE vf gelu_of(vf x) {
+    vf t = min_of(all(16.f), abs_of(x)); /* beyond 16, the product is 0 */
+    vf p = all(-1.17166169e-6f);
+    p = p * t + all(1.73858585e-5f);
+    p = p * t + all(-7.93359543e-5f);
+    p = p * t + all(-2.24134945e-4f);
+    p = p * t + all(5.08313443e-3f);
+    p = p * t + all(-3.65387179e-2f);
+    p = p * t + all(-3.18234561e-1f);
+    p = p * t + all(-7.97897847e-1f);
+    p = p * t + all(-6.93146400e-1f);
+    return max_of(all(0.f), x) - t * exp_of_low(p);
+}
+
 /* Numbers in half precision as floats, exactly, but for those that are not finite. */
 typedef uint16_t vh_any __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
 INLINE vf load_half(const uint16_t *p) {
