@@ -213,20 +213,18 @@ def main() -> None:
             references = translations(translators[folder], references)
         judges.append(judge_of(name, translators[folder], sources, references))
     outside = [line for path in arguments.outside for line in read_lines(path)]
+    rows = [*measured(judges, outside, arguments.row), *measured_constants(judges, arguments.constant)]
     record = {
         "kind": "rules",
         "lines": len(outside) + sum(len(judge.sources) for judge in judges),
         "bleu": {judge.name: bleu(judge.usual, judge.references) for judge in judges},
-        "rows": [
-            *measured(judges, outside, arguments.row),
-            *measured_constants(judges, arguments.constant),
-        ],
+        "rows": rows,
     }
     path = write_result(arguments.output, record)
     cells = [
         [row["row"], str(row["lines"]), row["verdict"]]
         + [f"{result['better']}/{result['worse']} {result['gain']:+.2f}" for result in row["judges"]]
-        for row in record["rows"]
+        for row in rows
     ]
     print(markdown_table(["row", "lines", "verdict", *(judge.name for judge in judges)], cells))
     print(f"Result: {path}")

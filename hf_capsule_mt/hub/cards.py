@@ -46,8 +46,8 @@ EXAMPLES = {
 ITS_MODELS = "  # its models"
 WITH_CODE = "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed."
 WITHOUT_CODE = (
-    "`capsule-mt export` adds code, with which the model loads without the package by `trust_remote_code=True`. Until it "
-    "is on the hub, its name is the path of this folder."
+    "`capsule-mt export` adds code, with which the model loads without the package by `trust_remote_code=True`. Until "
+    "it is on the hub, its name is the path of this folder."
 )
 # in a wheel beside this file, in a clone where readers find it
 TEMPLATES = (Path(__file__).with_name("card_template.md"), Path(__file__).parents[2] / "model_cards" / "template.md")
