@@ -2,8 +2,8 @@
 
     python -m tests.modeling.training_speed --rounds 6
 
-Medians of the CPU time of one thread, in turns, so that other work of the machine counts little. The sizes are those of
-the recipe `tatoeba/plain`, a batch has 32 sentences of 20 tokens.
+Medians of the CPU time of one thread, in turns, so that other work of the machine counts little. The sizes are those
+of the recipe `tatoeba/plain`, a batch has 32 sentences of 20 tokens.
 """
 
 import argparse
