@@ -1,9 +1,9 @@
 """How fast a step of training is beside stock Marian's, and where an aggregation of layers spends its time.
 
-    OMP_NUM_THREADS=1 python -m tests.modeling.training_speed --rounds 6
+    python -m tests.modeling.training_speed --rounds 6
 
-Medians of this process's CPU time, in turns, so that other work of the machine counts little. The sizes are those of
-the recipe `tatoeba/plain`, a batch has 32 sentences of 20 tokens.
+Medians of the CPU time of one thread, in turns, so that other work of the machine counts little. The sizes are those
+of the recipe `tatoeba/plain`, a batch has 32 sentences of 20 tokens.
 """
 
 import argparse
@@ -88,6 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=6, help="steps of each model; the first is not counted")
     rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     words = torch.randint(5, SIZES["vocab_size"], (SENTENCES, TOKENS))
     models: dict[str, Any] = {STOCK: MarianMTModel(MarianConfig(**SIZES))}

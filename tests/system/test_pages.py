@@ -22,7 +22,7 @@ def test_the_pages_keep_their_budget():
     documents = [path for path in (ROOT / "docs").glob("*.md") if path.name not in GENERATED]
     lengths = {path.name: words(path) for path in (*documents, ROOT / "CONTRIBUTING.md")}
     assert {name: length for name, length in lengths.items() if length > 1500} == {}
-    assert sum(lengths.values()) <= 16_400, lengths
+    assert sum(lengths.values()) <= 16_500, lengths
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110
 
 
