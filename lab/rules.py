@@ -7,6 +7,7 @@ A judge is a student, its sources and their references; an agreement, a student,
 normalised, whose translation is the reference. Each row, and each constant, is measured against the usual
 translations: `gain` is the BLEU that the judge loses without the row, `better` and `worse` count the changed lines by
 chrF, and `lines` those that the row changes before a model reads them, of the judges and of the lines `--outside`.
+docs/rules.md prints lab/results/rules.jsonl.
 Searches are cached by the tokens of their source, so that a difference is a rule's and not a batch's.
 """
 

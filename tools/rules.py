@@ -1,7 +1,12 @@
-"""Print docs/rules.md, the table of rules: `python -m tools.rules > docs/rules.md`."""
+"""Print docs/rules.md, the table of rules with what each earns: `python -m tools.rules > docs/rules.md`."""
+
+import json
+from pathlib import Path
+from typing import Any
 
 from capsule_mt.text.rules import ITEM, ROWS, Row
 
+RESULTS = Path(__file__).resolve().parents[1] / "lab" / "results" / "rules.jsonl"  # of lab/rules.py
 ABOUT = """\
 <!-- `python -m tools.rules` writes this page. -->
 
@@ -22,16 +27,42 @@ TABLE = """
 | rule | stage | kind | example | is read as | only if |
 |---|---|---|---|---|---|
 """
+EARNED = """
+## What each rule earns
+
+`python -m lab.rules` translates natural text by Firefox's en-pt and pt-en, with the table and without a row: {judges}.
+The text is strings of ten apps of Debian with their translations into Portuguese, FLORES, Tatoeba, and lines of Reddit
+(RoCS-MT), whose reference is the translation of their normalised form. `rate` is the share of {lines:,} lines that the
+row changes: these, other strings, and lines of documentation. `better` and `worse` count the translations that a row
+changes, by chrF, and `gain` is the BLEU that all lines lose without it.
+
+Some rows stay for what they prevent, though they earn nothing here: without `numeral`, a model writes about half of all
+numbers such as `1,234,567` with wrong signs; without `break`, `\\.nThen` for `.\\nThen`; without `setting` and `lacked
+sign`, it changes code, or drops a sign; `private character` guards the sign that stands for an item.
+
+| rule | rate | better | worse | gain |
+|---|---|---|---|---|
+"""
 
 
 def page() -> str:
     """Return docs/rules.md."""
-    return "".join([ABOUT, TABLE, *map(row, ROWS)])
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    judges = ", ".join(f"{name} (BLEU {bleu:.1f})" for name, bleu in results["bleu"].items())
+    earned = EARNED.format(judges=judges, lines=results["lines"])
+    rows = [ABOUT, TABLE, *map(row, ROWS), earned, *(earned_row(entry, results["lines"]) for entry in results["rows"])]
+    return "".join(rows)
 
 
 def row(rule: Row) -> str:
     cells = [rule.id, rule.stage, rule.kind, cell(rule.example), cell(rule.read), rule.when or ""]
     return f"| {' | '.join(cells)} |\n"
+
+
+def earned_row(entry: dict[str, Any], num_lines: int) -> str:
+    better, worse = (sum(judge[side] for judge in entry["judges"]) for side in ("better", "worse"))
+    gains = ", ".join(f"{judge['judge']} {judge['gain']:+.2f}" for judge in entry["judges"] if round(judge["gain"], 2))
+    return f"| {entry['row']} | {entry['lines'] / num_lines:.2%} | {better} | {worse} | {gains} |\n"
 
 
 def cell(text: str) -> str:

@@ -1,7 +1,7 @@
 r"""The table of rules: every change that we make to what people typed is a row.
 
 `rewriting` interprets the table. The build of `web` writes it into interface.js for JavaScript, and `python -m
-tools.rules` prints docs/rules.md from it. What a row earns on natural text, lab/rules.py measures. Columns:
+tools.rules` prints docs/rules.md, with what each row earns on natural text by lab/rules.py. Columns:
 
 id       the name of the rule, which `Translation.edits` and `--explain` show.
 stage    when it runs. `keep` and `form` run together, in one scan of the user's text: of all rows that match, the

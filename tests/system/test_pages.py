@@ -31,7 +31,7 @@ def test_the_page_of_recipes_lists_them_all():
     assert (ROOT / "docs/recipes.md").read_text(encoding="utf-8") == page()
 
 
-def test_the_page_of_rules_has_all_rows():
+def test_the_page_of_rules_has_all_rows_and_what_they_earn():
     """After a change: python -m tools.rules > docs/rules.md."""
     assert (ROOT / "docs/rules.md").read_text(encoding="utf-8") == rules.page()
 

@@ -833,7 +833,7 @@ def test_a_small_download(package, bundler):
     scripts = [script.encode() for script in bundled(site.sources(), bundler).values()]
     for module in MODULES:  # a page loads one
         files = (*scripts, (package / module).read_bytes())
-        assert sum(map(len, map(gzip.compress, files))) < (74_800 if "threads" in module else 73_600)
+        assert sum(map(len, map(gzip.compress, files))) < (74_200 if "threads" in module else 73_000)
 
 
 @pytest.mark.slow
