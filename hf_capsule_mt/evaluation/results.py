@@ -7,12 +7,14 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.files.outputs import write_output
+from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import is_stream, remove_partials, write_output
 
 SOFTWARE = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
@@ -49,8 +51,10 @@ def stamped(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
-    """Write a result as JSON, with the command, the time and the environment."""
-    write_output(path, json.dumps(stamped(result), indent=2) + "\n")
+    """Write a result as JSON, with the command, the time and the environment; remove what killed processes left."""
+    with nullcontext() if is_stream(path) else lock_output(path, wait=True):
+        remove_partials(Path(path))
+        write_output(path, json.dumps(stamped(result), indent=2) + "\n")
     return Path(path)
 
 

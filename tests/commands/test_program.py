@@ -18,9 +18,22 @@ from hf_capsule_mt.commands import quickstart as quickstart_command
 from hf_capsule_mt.commands import recipes
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run_identity import check_same_recipe
+from tests.commands import test_kills as heavy_kills
+from tests.fixtures.kills import KILLS
 from tests.fixtures.tiny import save_tiny_checkpoint
+from tests.light import test_kills as light_kills
 
 ROOT = Path(__file__).resolve().parents[2]
+# commands whose kills other tests count: downloads, requests to a hub, training, which two models of `quickstart` are
+KILLED_ELSEWHERE = {
+    "models": "tests/light/catalog/test_kills.py",
+    "push": "tests/hub/test_push.py",
+    "distill": "tests/training/test_distillation.py",
+    "train": "tests/training/test_trainer.py",
+    "quickstart": "tests/training/test_trainer.py",
+}
+# these write nothing, or only anew: a folder of an export, and pictures
+NOT_KILLED = {"serve", "doctor", "completion", "recipes", "export", "analyze"}
 PACKAGES = dict.fromkeys(capsule_mt.commands.COMMANDS, capsule_mt.commands) | {
     name: hf_capsule_mt.commands for group in hf_capsule_mt.commands.COMMANDS.values() for name in group
 }
@@ -288,3 +301,11 @@ def test_both_distributions_convert(program, tmp_path):
     code, _, complaint = program("convert", str(folder), str(tmp_path / "b"), "--to=nothing")
     assert code == 2
     assert all(f"'{target}'" in complaint for target in ("marian", "huggingface", "marianmt", "int8"))
+
+
+def test_every_command_that_writes_is_killed():
+    killed = {arguments.split()[0] for arguments in (*light_kills.COMMANDS.values(), *heavy_kills.COMMANDS.values())}
+    assert killed | set(KILLED_ELSEWHERE) | NOT_KILLED == set(PACKAGES)
+    assert all("kill" in (ROOT / file).read_text("utf-8") for file in KILLED_ELSEWHERE.values())
+    assert {*light_kills.COMMANDS, *heavy_kills.COMMANDS, "a download"} == set(KILLS)
+    assert sum(KILLS.values()) >= 200
