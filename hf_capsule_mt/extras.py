@@ -15,6 +15,7 @@ EXTRAS = {
     "train": Extra("recipes, training, distillation, averaging", ("datasets", "yaml", "sacrebleu")),
     "eval": Extra("BLEU, chrF, TER and significance tests", ("evaluate", "sacrebleu")),
     "analysis": Extra("pictures", ("matplotlib",)),
+    "peft": Extra("LoRA, and layer aggregation on any model", ("peft",)),
 }
 # the extra that a command needs; commands that are not here need the core alone
 EXTRA_OF = {

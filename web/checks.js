@@ -3,8 +3,8 @@
 import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
-  AFTERNOON_PATTERN, BARE_PLACEHOLDERS_PATTERN, BEFORE_NAME, BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, BRANCHES_PATTERN, CODE_MARKS,
-  HALF, KEPT_KINDS, LAST_MARK_PATTERN, MAX_INTEGER, MAX_NAME, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MAY_QUOTE_PATTERN,
+  AFTERNOON_PATTERN, BARE_PLACEHOLDERS_PATTERN, BEFORE_NAME, BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, BRANCHES_PATTERN, CELL_END_PATTERN,
+  CODE_MARKS, HALF, KEPT_KINDS, LAST_MARK_PATTERN, MAX_INTEGER, MAX_NAME, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MAY_QUOTE_PATTERN,
   MIN_DOUBLED, MIN_NAME, MIN_SIMILAR, MIN_UNTRANSLATED, NUMBERS_AND_BRACKETS_PATTERN, NUMBER_PATTERN, OTHER_DIGIT_PATTERN,
   PARTS_OF_DATE_PATTERN, QUOTE_MARKS, ROMAN_NUMERAL_IN_TEXT_PATTERN, ROMAN_VALUES, STEM, TIME_OR_DATE_PATTERN, TIME_PATTERN, UNITS,
   VERBS, YEAR_PATTERN,
@@ -16,6 +16,7 @@ import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
 const [NUMBER, OTHER_DIGIT, ROMAN_NUMERAL_IN_TEXT] = [NUMBER_PATTERN, OTHER_DIGIT_PATTERN, ROMAN_NUMERAL_IN_TEXT_PATTERN].map((pattern) => regex(pattern, "gu"));
 const AFTERNOON = regex(AFTERNOON_PATTERN, "iu");
 const LAST_MARK = regex(LAST_MARK_PATTERN);
+const CELL_END = regex(CELL_END_PATTERN);
 const BRANCHES = regex(`^(?:${BRANCHES_PATTERN})`);
 const BARE_PLACEHOLDER = regex(BARE_PLACEHOLDERS_PATTERN);
 const SEPARATOR = /[.,]/g;
@@ -363,7 +364,8 @@ function romanValue(numeral) {
 function nameChecks(texts, patterns) {
   if (!patterns[0] || !patterns[1]) return [];
   const words = texts.map(wordsIn);
-  const names = words.map(namesAmong);
+  const names = texts.map((text) => text.split(CELL_END).map(wordsIn)
+    .filter((cell) => cell.some((word) => Array.from(word).length > 1 && isLower(word))).flatMap(namesAmong));
   if (!names[0].length || names[0].length !== names[1].length) return [];
   const [missing, added] = names.map((sideNames, side) => {
     const stems = new Set(words[1 - side].map((word) => beginning(folded(word))));
@@ -377,7 +379,7 @@ function nameChecks(texts, patterns) {
   return isTranslated || hasSimilar(missing[0], words[1]) || hasSimilar(added[0], words[0]) ? [] : [["names", missing[0], added[0]]];
 }
 
-/** Return the words with a capital within a sentence, without abbreviations. */
+/** Return the words with a capital within a sentence, without abbreviations; `words`: of a sentence that also has one in lower case. */
 function namesAmong(words) {
   return words.filter((word, index) => {
     const [letters, previous] = [Array.from(word), words[index - 1]];

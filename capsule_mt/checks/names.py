@@ -2,21 +2,25 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from capsule_mt.checks.results import Check
 from capsule_mt.checks.texts import CheckedText
+from capsule_mt.text.words import WORDS
 
 MIN_NAME = 3  # letters
 MAX_NAME = 40  # letters: comparing two words takes the product of their lengths
 STEM = 4  # letters at the start of a word that account for a name: "Russia" for "Russian"
 MIN_SIMILAR = 0.5  # the share of letters, in order, that "Mosca" and "Moscou" have in common
 BEFORE_NAME = ",;)"
+CELL_END = re.compile(r"[ \t]*\n[ \t]*|[ \t]{3,}")  # a line's end, or the spaces that align columns
 
 
 def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
     """Yield a name and the other name that the translation has instead, if all other names are the same.
 
-    A name is a word with a capital within a sentence. It may be written otherwise, so a similar word accounts for it.
+    A name is a word with a capital within a sentence that also has a word in lower case. It may be written otherwise,
+    so a similar word accounts for it.
     A name that has a translation, such as "Germany", and a word such as "Court" in "Supreme Court" are in the lists
     `translated_names`; only languages with such a list are checked.
     """
@@ -40,10 +44,13 @@ def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check
 
 
 def _names(text: CheckedText) -> list[str]:
-    """Return the words with a capital within a sentence, without abbreviations."""
+    """Return the words with a capital within a sentence, without abbreviations and titles such as "Find All"."""
+    cells = [WORDS.findall(cell) for cell in CELL_END.split(text.prose)]
     return [
         word
-        for previous, word in zip(text.words, text.words[1:], strict=False)
+        for words in cells
+        if any(len(word) > 1 and word.islower() for word in words)
+        for previous, word in pairwise(words)
         if MIN_NAME <= len(word) <= MAX_NAME
         and word[0].isupper()
         and word[1].islower()

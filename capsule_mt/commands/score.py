@@ -39,6 +39,7 @@ from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress, write_line
 from capsule_mt.files.reading import decode_lines, iterate_lines, open_text
 from capsule_mt.files.windows import Header, Totals, WindowedOutput, holding_back, windows_of, write_windows
+from capsule_mt.formats.registry import format_of
 from capsule_mt.messages import with_unit
 
 if TYPE_CHECKING:  # late, for `--help`
@@ -94,6 +95,12 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--coverage needs a MODEL: name one")
     if (arguments.sources is None) != (arguments.translations is None):
         parser.error("pairs come from --sources and --translations, or else from stdin")
+    for path in (arguments.sources, arguments.translations):
+        if (format := format_of(path)) is not None:
+            parser.error(
+                f"{path}: has the format {format}, but pairs are lines of text; `capsule-mt translate --coverage` "
+                "checks what it translates in such a file"
+            )
     is_file = arguments.output is not None and not is_stream(arguments.output)
     if is_file and arguments.output.suffix not in REPORT_SUFFIXES:
         parser.error(f"--output writes {', '.join(REPORT_SUFFIXES)}, got {arguments.output}")

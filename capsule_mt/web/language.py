@@ -189,6 +189,7 @@ def patterns() -> dict[str, str]:
         "TIME_OR_DATE": number_rules.TIME_OR_DATE.pattern,
         "YEAR": number_rules.YEAR.pattern,
         "PARTS_OF_DATE": number_rules.PARTS_OF_DATE.pattern,
+        "CELL_END": names.CELL_END.pattern,
         "ROMAN_NUMERAL_IN_TEXT": number_forms.ROMAN_NUMERAL.pattern,
         "AFTERNOON": word_lists.check_words().afternoon,
         "TIME": number_forms.TIME.pattern,

@@ -6,7 +6,9 @@ Importing this package registers the method, so that `PeftModel.from_pretrained`
 try:
     from hf_capsule_mt.adapters.registration import register
 except ImportError as error:
-    raise ImportError("hf_capsule_mt.adapters needs peft: pip install 'hf-capsule-mt[peft]'") from error
+    from hf_capsule_mt.extras import explain
+
+    raise ImportError(explain(error) or str(error), name=error.name) from error
 
 from hf_capsule_mt.adapters.config import CapsuleConfig
 from hf_capsule_mt.adapters.tuner import CapsuleModel, aggregate, routing_weights

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 from peft import PeftConfig
 
 from hf_capsule_mt.adapters.registration import capsule_peft_type
-from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig, LayerAggregationMethod
 
 SHORT_NAMES = {"em": "em_routing", "dynamic": "dynamic_routing"}
 # methods whose first weights are (0 ... 0, 1)
@@ -14,7 +14,8 @@ STARTS_AT_TOP = ("dense", "mudd")
 Side = Literal[None, "both", "encoder", "decoder"]
 Placement = Literal[None, "adds", "replaces"]
 Where = Literal["top", "every"]
-CHOICES = {"side": get_args(Side), "placement": get_args(Placement), "where": get_args(Where)}
+METHODS = (*SHORT_NAMES, *(method for method in get_args(LayerAggregationMethod) if method != "none"))
+CHOICES = {"method": METHODS, "side": get_args(Side), "placement": get_args(Placement), "where": get_args(Where)}
 
 
 @dataclass
@@ -61,12 +62,10 @@ class CapsuleConfig(PeftConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.peft_type = capsule_peft_type()
-        self.method = SHORT_NAMES.get(self.method, self.method)
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` of CapsuleConfig must be one of {choices}, got {getattr(self, name)!r}")
-        if self.method == "none":
-            raise ValueError('`method` of CapsuleConfig is "none", which aggregates nothing')
+        self.method = SHORT_NAMES.get(self.method, self.method)
         self.placement = self.placement or ("replaces" if self.replaces_by_default else "adds")
         if self.where == "every" and self.placement == "adds":
             raise ValueError('`where` "every" makes each layer\'s input: `placement` must be "replaces", got "adds"')

@@ -385,7 +385,7 @@ def test_layer_drop_is_off(caplog):
     ("settings", "message"),
     [
         ({"method": "nope"}, "nope"),
-        ({"method": "none"}, "aggregates nothing"),
+        ({"method": "none"}, "`method` of CapsuleConfig must be one of .*'em', .*'grn'"),
         ({"side": "top"}, r"`side` of CapsuleConfig must be one of .* got 'top'"),
         ({"placement": "residual"}, r"`placement` of CapsuleConfig must be one of .* got 'residual'"),
         ({"method": "dense", "where": "every", "placement": "adds"}, 'must be "replaces", got "adds"'),
@@ -414,5 +414,5 @@ def test_without_peft_the_error_names_the_extra(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "peft", None)
     monkeypatch.setitem(sys.modules, "peft.mapping", None)
-    with pytest.raises(ImportError, match=r"needs peft: pip install 'hf-capsule-mt\[peft\]'"):
+    with pytest.raises(ImportError, match=r'comes with the extra `peft`: pip install .* "\.\[peft\]"'):
         importlib.import_module("hf_capsule_mt.adapters")

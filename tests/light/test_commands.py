@@ -974,6 +974,11 @@ def test_empty_translations_are_listed(run_score, tmp_path):
     assert f": {len(SOURCES)} pairs, {num_empty} to check, 0 failed" in subject
 
 
+def test_files_of_a_format_are_no_pairs_of_lines(refusal_of, word_for_word):
+    message = refusal_of(score, word_for_word, "--sources", "app.en", "--translations", "app.po.gz")
+    assert "app.po.gz: has the format po, but pairs are lines of text; `capsule-mt translate" in message
+
+
 def test_what_needs_a_reverse_model_names_the_option_of_the_command(run_score):
     message = r'^`method="verified"` needs a reverse model: give .* a `reverse` \(`--reverse MODEL`\)$'
     with pytest.raises(ValueError, match=message):

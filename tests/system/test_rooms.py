@@ -57,7 +57,7 @@ HEAVY = {
     "data": {"capsule_mt.files"},
     "evaluation": {"capsule_mt.coverage.calibration", "capsule_mt.files"},
     "modeling": {"routing", "configuration"},
-    "adapters": {"configuration", "modeling"},
+    "adapters": {"configuration", "extras", "modeling"},
     "loading": {
         "adapters",
         "data.separate_tokenizer",

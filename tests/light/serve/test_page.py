@@ -341,7 +341,7 @@ def test_waiting_and_errors(browser, tmp_path):
 def test_the_picture_of_the_readme(browser, screenshots):
     """What the page shows by default: a translation by a released model, with the words that it leaves out.
 
-    PAGE_SCREENSHOTS=docs pytest -m slow tests/light/serve/test_page.py -k picture     # takes docs/page.png anew
+    PAGE_SCREENSHOTS=docs pytest -m slow tests/light/serve/test_page.py -k picture     # takes docs/page*.png anew
     """
     image = pytest.importorskip("PIL.Image")
     names = {DE_EN: "capsule-marian-de-en", EN_DE: "capsule-marian-en-de"}
@@ -363,8 +363,12 @@ def test_the_picture_of_the_readme(browser, screenshots):
         page.wait_for_timeout(300)
         end = page.locator("#status").bounding_box()
         clip = {"x": 0, "y": 0, "width": 1180, "height": end["y"] + end["height"] + 16}
-        page.screenshot(path=screenshots / "page.png", clip=clip, full_page=True)
-    with image.open(screenshots / "page.png") as picture:
-        few_colours = picture.convert("RGB").quantize(128, dither=image.Dither.NONE)
-    few_colours.save(screenshots / "page.png", optimize=True)
-    assert (screenshots / "page.png").stat().st_size <= 65_000
+        for scheme, name in (("light", "page.png"), ("dark", "page-dark.png")):
+            page.emulate_media(color_scheme=scheme)
+            page.screenshot(path=screenshots / name, clip=clip, full_page=True)
+            with image.open(screenshots / name) as picture:
+                is_dark = picture.convert("L").resize((1, 1)).getpixel((0, 0)) < 128
+                few_colours = picture.convert("RGB").quantize(128, dither=image.Dither.NONE)
+            assert is_dark == (scheme == "dark")
+            few_colours.save(screenshots / name, optimize=True)
+            assert (screenshots / name).stat().st_size <= 65_000
