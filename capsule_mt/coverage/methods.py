@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import on_curve
 from capsule_mt.coverage.deletion import coverages_by_deletion
+from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.coverage.names import DEFAULT_MARKS, METHODS, REMOVED, CoveredBy, Marks, head_of
 from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport, piece_coverage
 from capsule_mt.coverage.supported import DOUBT_THRESHOLDS, attended_words, support_doubts, support_share
@@ -23,7 +24,6 @@ from capsule_mt.coverage.verified import (
     offsets_of,
 )
 from capsule_mt.engine.search import Candidates, Decoder, Hypothesis, Ids, Readings
-from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.words import NO_LISTS, WordLists, is_mark
 

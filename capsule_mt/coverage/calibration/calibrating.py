@@ -22,6 +22,7 @@ from capsule_mt.coverage.calibration.omissions import AMOUNTS, WithOmissions, dr
 from capsule_mt.coverage.calibration.word_alignment import WordAligner, fit_aligner
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of
+from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.coverage.methods import Calibration
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.coverage.options import CoverageOptions
@@ -29,7 +30,6 @@ from capsule_mt.coverage.piece_coverage import CALIBRATED_THRESHOLD
 from capsule_mt.coverage.results import Coverage, Word
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import read_lines, read_parallel
-from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.text.words import is_mark
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.translator import Translator

@@ -8,10 +8,10 @@ import pytest
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.checks.results import Check
 from capsule_mt.coverage.completeness import completeness, gap_of
+from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.coverage.supported import support_doubts
 from capsule_mt.coverage.verified import Candidate, ForcedPair, covered_share, doubt_of, doubts
 from capsule_mt.engine.search import Forced
-from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.text.reading import overlaps
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
