@@ -16,6 +16,7 @@ import argparse
 import csv
 import random
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -150,7 +151,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs/published.json"), help="the result file")
     arguments = parser.parse_args()
     judge = Judge.from_pretrained(arguments.encoder, num_threads=1)
+    started = time.process_time()
     record = {"kind": "judged by people", "set": arguments.set, **SETS[arguments.set](judge, arguments.file)}
+    record["processor milliseconds a pair"] = 1000 * (time.process_time() - started) / record["pairs"]
     print(f"Result: {write_result(arguments.output, record)}\n{record}")
 
 

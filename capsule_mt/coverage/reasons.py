@@ -53,7 +53,6 @@ REASONS: Mapping[str, Reason] = {
     ),
     "months": _of_item("fault", "month", "another month"),
     "weekdays": _of_item("fault", "weekday", "another weekday"),
-    "names": Reason("fault", "The name “{missing}” became “{added}”.", "one other name, all else being the same"),
     "signs": _of_item("fault", "sign", "a currency sign, %, ° or the like on one side only"),
     "end": Reason(
         "fault",
@@ -66,6 +65,7 @@ REASONS: Mapping[str, Reason] = {
     ),
     "copy": Reason("fault", "The translation is a copy of the text.", "a copied text, with a judge"),
     "brackets": _of_item("fault", "bracket", "brackets that do not form pairs"),
+    "names": Reason("probable", "The name “{missing}” became “{added}”.", "one other name, all else being the same"),
     "lone_numbers": _of_item("probable", "number", "a number on one side only"),
     "sentences": Reason(
         "probable",
