@@ -30,15 +30,17 @@ TABLE = """
 EARNED = """
 ## What each rule earns
 
-`python -m lab.rules` translates natural text by Firefox's en-pt and pt-en, with the table and without a row: {judges}.
+`python -m lab.rules` translates natural text by Firefox's en-pt and pt-en, with the table and without a row:
+{judges}.
+
 The text is strings of ten apps of Debian with their translations into Portuguese, FLORES, Tatoeba, and lines of Reddit
 (RoCS-MT), whose reference is the translation of their normalised form. `rate` is the share of {lines:,} lines that the
 row changes: these, other strings, and lines of documentation. `better` and `worse` count the translations that a row
 changes, by chrF, and `gain` is the BLEU that all lines lose without it.
 
-Some rows stay for what they prevent, though they earn nothing here: without `numeral`, a model writes about half of all
-numbers such as `1,234,567` with wrong signs; without `break`, `\\.nThen` for `.\\nThen`; without `setting` and `lacked
-sign`, it changes code, or drops a sign; `private character` guards the sign that stands for an item.
+Some rows stay for what they prevent, though they earn nothing here: without `numeral`, a model writes about half of
+all numbers such as `1,234,567` with wrong signs; without `break`, `\\.nThen` for `.\\nThen`; without `setting` and
+`lacked sign`, it changes code, or drops a sign; `private character` guards the sign that stands for an item.
 
 | rule | rate | better | worse | gain |
 |---|---|---|---|---|
