@@ -7,9 +7,9 @@
 HalOmi (Dale et al. 2023): <<< and >>> enclose what people marked as left out of the source, or as made up in the
 translation. Of its German-English and English-German rows, every second one has chosen the judge; the others are read:
 the area under the ROC curve of each word's probability, and for bands of it, how many words people marked.
-SynCED-EnDe (Chopra et al. 2025): pairs with a critical error or without; a pair is flagged if it has a reason of the
-level "fault" or "probable". WMT 2023 MQM, side by side (Freitag et al.): the area of a line's largest mean of left-out
-words, for translations where two of three raters marked an omission against `NUM_COMPLETE` where none did.
+SynCED-EnDe (Chopra et al. 2025): pairs with a critical error or without; a pair is flagged if it has a reason of any
+level. WMT 2023 MQM, side by side (Freitag et al.): the area of a line's largest mean of left-out words, for
+translations where two of three raters marked an omission against `NUM_COMPLETE` where none did.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def bands_of(units: Sequence[tuple[float, bool]]) -> dict[str, Record]:
 def synced(judge: Judge, path: Path) -> Record:
     sources, translations, labels = zip(*csv.reader(read_lines(path), delimiter="\t"), strict=True)
     flagged = [
-        any(problem.level != "hint" for problem in problems_in(*pair, {"judgement": judgement_record(judgement)}))
+        bool(problems_in(*pair, {"judgement": judgement_record(judgement)}))
         for pair, judgement in zip(
             zip(sources, translations, strict=True),
             judge.score(sources, translations, src_lang="en", tgt_lang="de"),
