@@ -34,6 +34,7 @@ def test_every_mix_runs_on_a_gpu_that_computes_nothing():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_table_of_memory_is_what_each_method_takes():
     """After a change: python -m tests.modeling.memory_table --write."""
     page = (ROOT / "docs/capsules.md").read_text(encoding="utf-8")
