@@ -1,6 +1,7 @@
 """What the paths of the API share: admission, limits, languages, and the translation of texts and files."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -141,20 +142,33 @@ class Answers:
     async def results(
         self, request: Request, texts: list[str], pairs: Mapping[int, LanguagePair], submit: Submit
     ) -> dict[int, Any]:
-        """Queue the texts at the indices of `pairs`; return the result of each by its index."""
+        """Queue the texts at the indices of `pairs`; return the result of each by its index.
+
+        The limit of time is that of all of it: on a busy server, cutting into sentences and queueing wait for a thread.
+        """
         indices_of_pair: dict[LanguagePair, list[int]] = {}
         for index, pair in pairs.items():
             indices_of_pair.setdefault(pair, []).append(index)
         orders: list[Order] = []
-        try:
+        nobody_waits = threading.Event()
+
+        def queue(pair: LanguagePair, pair_texts: list[str]) -> None:
+            orders.append(submit(self._batcher_of(pair), pair, pair_texts))
+            if nobody_waits.is_set():
+                orders[-1].cancel()
+
+        async def answered() -> list[Any]:
             for pair, indices in indices_of_pair.items():
-                batcher, pair_texts = self._batcher_of(pair), [texts[index] for index in indices]
+                pair_texts = [texts[index] for index in indices]
                 async with self._cutting if sum(map(len, pair_texts)) > LONG else nullcontext():
-                    orders.append(await asyncio.to_thread(submit, batcher, pair, pair_texts))
-            work = asyncio.gather(*(asyncio.wrap_future(future) for order in orders for future in order.results))
+                    await asyncio.to_thread(queue, pair, pair_texts)
+            return await asyncio.gather(*(asyncio.wrap_future(future) for order in orders for future in order.results))
+
+        try:
+            work = asyncio.ensure_future(answered())
             answers = await asyncio.wait_for(unless_gone(request, work), self.limits.request_seconds)
         except asyncio.TimeoutError:
-            progress = "; ".join(order.progress() for order in orders)
+            progress = "; ".join(order.progress() for order in orders) or f"0 of {len(pairs)}"
             seconds = self.limits.request_seconds
             raise HTTPException(503, f"the translation took longer than {seconds:g} s: {progress} done") from None
         except QueueFullError as error:
@@ -162,6 +176,7 @@ class Answers:
         except StoppingError as error:
             raise HTTPException(503, str(error)) from None
         finally:
+            nobody_waits.set()
             for order in orders:
                 order.cancel()
         results = dict(zip([index for indices in indices_of_pair.values() for index in indices], answers, strict=True))

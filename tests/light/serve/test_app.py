@@ -503,13 +503,29 @@ def test_a_translation_has_some_time(make_client, monkeypatch):
     )
 
     async def wait_until_first_is_done(work, seconds):
-        while seconds == 0.3 and orders[0].progress().startswith("0 of 2"):
+        while seconds == 0.3 and (not orders or orders[0].progress().startswith("0 of 2")):
             await asyncio.sleep(0.01)
         return await wait_for(work, seconds)
 
     monkeypatch.setattr("capsule_mt.serve.answers.asyncio.wait_for", wait_until_first_is_done)
     expected = "the translation took longer than 0.3 s: 1 of 2 sentences, 1 of 22 tokens done"
     assert error_of(client.translate(q="a;slow" + " b" * 20), 503) == expected
+
+
+def test_the_time_includes_what_it_takes_to_queue(make_client, monkeypatch):
+    client = make_client(RequestLimits(request_seconds=0.1))
+    batcher, submit, free, orders = client.batchers[EN_DE], client.batchers[EN_DE].submit, threading.Event(), []
+
+    def submit_later(*texts, **options):
+        free.wait(10)
+        orders.append(submit(*texts, **options))
+        return orders[-1]
+
+    monkeypatch.setattr(batcher, "submit", submit_later)
+    assert error_of(client.translate(q="slow"), 503) == "the translation took longer than 0.1 s: 0 of 1 done"
+    free.set()
+    until(lambda: orders and orders[0].results[0].done())
+    assert orders[0].results[0].cancelled()
 
 
 def test_a_key(make_client, monkeypatch, caplog, tmp_path):
