@@ -144,7 +144,7 @@ class Answers:
     ) -> dict[int, Any]:
         """Queue the texts at the indices of `pairs`; return the result of each by its index.
 
-        The limit of time is that of all of it: on a busy server, cutting into sentences and queueing wait for a thread.
+        The limit of time is that of all of it: on a busy server, cutting and queueing wait for a thread, too.
         """
         indices_of_pair: dict[LanguagePair, list[int]] = {}
         for index, pair in pairs.items():
