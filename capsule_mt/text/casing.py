@@ -81,14 +81,15 @@ class Casing(NamedTuple):
         if not (line.islower() or line[:1].islower() or line[:1] in ".\u2026"):
             return line, None  # most lines
         words = _words(line)
-        if not words or not self.vocabulary.covers(self._capitalised(words[0][0][0])):
+        is_lowercase = bool(words) and _is_lowercase(words)
+        if not (is_lowercase or (words and _begins_in_lowercase(words))):
+            return line, None
+        if not self.vocabulary.covers(self._capitalised(words[0][0][0])):
             return line, None  # some models read lowercase only
-        if _is_lowercase(words):
+        if is_lowercase:
             starts = self._sentence_starts(words[0].string)
             return self._with_names(self._with_capitals_at(starts, line)), LOWERCASE
-        if _begins_in_lowercase(words):
-            return self._with_capitals_at([words[0].start()], line), LOWERCASE_START
-        return line, None
+        return self._with_capitals_at([words[0].start()], line), LOWERCASE_START
 
     def without_capitals(self, text: str) -> str | None:
         """Return a text in capitals in sentence case; `None` for any other text."""
