@@ -15,26 +15,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
 from tests.mixes import GUIDED, NO_LOSSES, Mix
 from tests.modeling.fake_gpu import DEVICE, Memory, memory_of_a_step, moved, on_a_fake_gpu
+from tests.modeling.test_parameter_counts import BASE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/capsules.md"
 SECTION = re.compile(r"(?<=<!-- memory -->\n\n).*?(?=\n\n<!-- end of memory -->)", re.DOTALL)
 MIB = 2**20
 # Transformer-base, and a batch of about 4,000 tokens on each side
-SIZES: Mix = {
-    "vocab_size": 32000,
-    "d_model": 512,
-    "encoder_layers": 6,
-    "decoder_layers": 6,
-    "encoder_attention_heads": 8,
-    "decoder_attention_heads": 8,
-    "encoder_ffn_dim": 2048,
-    "decoder_ffn_dim": 2048,
-    "max_position_embeddings": 256,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-    "forced_eos_token_id": 1,
-    "decoder_start_token_id": 0,
-}
+SIZES: Mix = BASE | {"vocab_size": 32000, "max_position_embeddings": 256, "forced_eos_token_id": 1}
 SENTENCES, TOKENS = 128, 32
 PAST_AND_FUTURE: Mix = GUIDED | {"guided_capsule_dim": 256, "guided_ffn_dim": 1024}
 METHODS: dict[str, Mix] = {
