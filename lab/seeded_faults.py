@@ -122,7 +122,7 @@ def _exchanged_sentences(source: str, text: str, language: str, chance: random.R
     return " ".join([*others, first]) if others else None
 
 
-FAULTS: dict[str, tuple[Fault, set[str]]] = {
+FAULTS: dict[str, tuple[Fault | None, set[str]]] = {
     "date": (_date, {"months", "weekdays"}),
     "digit": (_digit, {"numbers", "swapped_numbers", "lone_numbers"}),
     "name": (_name, {"names"}),
@@ -131,6 +131,7 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
     "added clause": (_added_clause, {"made_up", "sentences"}),
     "lost clause": (_lost_clause, {"incomplete", "left_out", "sentences"}),
     "exchanged sentences": (_exchanged_sentences, {"order"}),
+    "another line": (None, {"unrelated"}),
 }
 
 
@@ -168,8 +169,9 @@ def measure(checker: Checker, pairs: Sequence[tuple[str, str]], record: dict[str
     record["pairs"] += len(pairs)
     for kind, (fault_of, reasons) in FAULTS.items():
         chance, faulty = random.Random(f"{SEED} {kind} {checker.languages}"), list[tuple[str, str]]()
-        for source, text in chance.sample(pairs, len(pairs)):
-            line = fault_of(source, text, checker.languages[1], chance)
+        sample = chance.sample(pairs, len(pairs))
+        for (source, text), (_, other) in zip(sample, [*sample[1:], *sample[:1]], strict=True):
+            line = other if fault_of is None else fault_of(source, text, checker.languages[1], chance)
             if line not in (None, text) and len(faulty) < max_faults:
                 faulty.append((source, str(line)))
         counts = record["found"].setdefault(kind, {"found": 0, "faults": 0})

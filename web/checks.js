@@ -4,7 +4,7 @@ import { doubled } from "./coverage.js";
 import { withoutEntities } from "./entities.js";
 import {
   AFTERNOON_PATTERN, BARE_PLACEHOLDERS_PATTERN, BEFORE_NAME, BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, BRANCHES_PATTERN, CELL_END_PATTERN,
-  CODE_MARKS, HALF, KEPT_KINDS, LAST_MARK_PATTERN, MAX_INTEGER, MAX_NAME, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MAY_QUOTE_PATTERN,
+  CODE_MARKS, HALF, KEPT_KINDS, LAST_MARKS_PATTERN, MAX_INTEGER, MAX_NAME, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MAY_QUOTE_PATTERN,
   MIN_DOUBLED, MIN_NAME, MIN_SIMILAR, MIN_UNTRANSLATED, NUMBERS_AND_BRACKETS_PATTERN, NUMBER_PATTERN, OTHER_DIGIT_PATTERN,
   PARTS_OF_DATE_PATTERN, QUOTE_MARKS, ROMAN_NUMERAL_IN_TEXT_PATTERN, ROMAN_VALUES, STEM, TIME_OR_DATE_PATTERN, TIME_PATTERN, UNITS,
   VERBS, YEAR_PATTERN,
@@ -15,7 +15,7 @@ import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
 
 const [NUMBER, OTHER_DIGIT, ROMAN_NUMERAL_IN_TEXT] = [NUMBER_PATTERN, OTHER_DIGIT_PATTERN, ROMAN_NUMERAL_IN_TEXT_PATTERN].map((pattern) => regex(pattern, "gu"));
 const AFTERNOON = regex(AFTERNOON_PATTERN, "iu");
-const LAST_MARK = regex(LAST_MARK_PATTERN);
+const LAST_MARKS = regex(LAST_MARKS_PATTERN);
 const CELL_END = regex(CELL_END_PATTERN);
 const BRANCHES = regex(`^(?:${BRANCHES_PATTERN})`);
 const BARE_PLACEHOLDER = regex(BARE_PLACEHOLDERS_PATTERN);
@@ -422,11 +422,12 @@ function signChecks(texts, signNames) {
 }
 
 // ---- whole texts
-/** Return the final marks of both texts, if only one of these is a question mark. */
+/** Return the final marks of both texts, if only one of them has a question mark there, as "?" and "?!" have. */
 function endCheck(texts, questionMarks) {
-  const marks = texts.map((text) => LAST_MARK.exec(text.trimEnd())?.[1] ?? "");
-  const [isQuestion, isTargetQuestion] = marks.map((mark, side) => questionMarks[side].includes(mark));
-  return marks.every((mark) => mark) && isQuestion !== isTargetQuestion ? [["end", ...marks]] : [];
+  const endings = texts.map((text) => LAST_MARKS.exec(text.trimEnd())?.[1] ?? "");
+  const questions = endings.map((ending, side) => [...ending].find((mark) => questionMarks[side].includes(mark)));
+  const marks = endings.map((ending, side) => questions[side] ?? ending.slice(-1));
+  return marks.every((mark) => mark) && !questions[0] !== !questions[1] ? [["end", ...marks]] : [];
 }
 
 /**

@@ -9,7 +9,7 @@ from capsule_mt.checks.word_lists import check_words
 from capsule_mt.text.words import BRACKET_MARKS
 
 QUESTION_MARKS = "?？؟\u037e"
-END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\Z")
+LAST_MARKS = re.compile(r"(?<![?？؟;\u037e!！.。…:：])([?？؟;\u037e!！.。…:：]+)[\"'”’»“)\]」』\s]*\Z")
 BRACKETS = ("()", "{}")
 BRACKET_FORMS = str.maketrans("（）［］｛｝【】[]", "()(){}()()")
 
@@ -35,12 +35,14 @@ def _has_name(text: str, names: Sequence[str]) -> bool:
 
 
 def end_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
-    """Yield the final marks of both texts if only one of them is a question mark."""
+    """Yield the final marks of both texts if only one of them has a question mark there, as "?" and "?!" have."""
     marks, are_questions = [], []
     for text in (source, translation):
-        match = END.search(text.prose.rstrip())
-        marks.append(match[1] if match else "")
-        are_questions.append(marks[-1] in (*question_marks(text.language),))
+        match = LAST_MARKS.search(text.prose.rstrip())
+        ending = match[1] if match else ""
+        question = next((mark for mark in ending if mark in question_marks(text.language)), "")
+        marks.append(question or ending[-1:])
+        are_questions.append(bool(question))
     if all(marks) and are_questions[0] != are_questions[1]:
         yield Check("end", *marks)
 

@@ -1,7 +1,8 @@
 """Reports for a person who checks translations: a row for each line or passage, as .tsv, .jsonl or .html.
 
 A row has the number of the line, from 1, or the location in a file, then what seems to be wrong, in words and most
-certain first, and both texts. The .jsonl has all values of the coverage, too; the .html only what is to be checked.
+certain first, and both texts. The .jsonl has all values of the coverage, too; the .html only what is to be checked,
+the most certain lines first.
 """
 
 import html
@@ -11,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capsule_mt.coverage.problems import Problem, ProblemSpan, problems_in
+from capsule_mt.coverage.reasons import LEVELS
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line
-from capsule_mt.files.windows import Header, Totals
+from capsule_mt.files.windows import ReportFrame, Totals
 from capsule_mt.messages import with_unit
 
 TSV_COLUMNS = ("what to check", "source", "translation")  # after those of the row
@@ -28,6 +30,7 @@ PAGE_HEAD = (
     "tr{border-top:1px solid #8888;padding:.4rem 0}td{border:0;padding:0}tr:first-child{display:none}}"
     ":root{color-scheme:light dark}</style>"
 )
+RANK = "data-rank="  # of a row: the least is the most certain
 TABLE_HEAD = "<table><tr><th>Where<th>What to check<th>Source<th>Translation"
 
 
@@ -58,8 +61,10 @@ def report_lines(form: str, row: ReportRow) -> list[str]:
     return list(_html(row))
 
 
-def report_header(form: str, names: Sequence[str], unit: str, columns: Sequence[str] = ("score",)) -> Header | None:
-    """Return a function that formats the first lines of a report: its subject, and the names of its columns.
+def report_frame(
+    form: str, names: Sequence[str], unit: str, columns: Sequence[str] = ("score",)
+) -> ReportFrame | None:
+    """Return what puts the first lines of a report above its rows: its subject, and the names of its columns.
 
     A .jsonl does not have a header: each of its lines is a line of the input.
 
@@ -79,7 +84,7 @@ def report_header(form: str, names: Sequence[str], unit: str, columns: Sequence[
         columns_line = "\t".join((unit.removesuffix("s"), *columns, *TSV_COLUMNS))
         return f"# {subject}\n{columns_line}\n".encode()
 
-    return header
+    return ReportFrame(header, _rank_of_row if form == "html" else None)
 
 
 def finite(value: float | None) -> str:
@@ -124,7 +129,19 @@ def _html(row: ReportRow) -> Iterator[str]:
     texts = [
         _marked(text, side, problems) for side, text in (("source", row.source), ("target", row.translation or ""))
     ]
-    yield one_line(f"<tr><td>{html.escape(str(row.label))}<td><ul>{messages}</ul><td>{'<td>'.join(texts)}")
+    cells = [html.escape(str(row.label)), f"<ul>{messages}</ul>", *texts]
+    yield one_line(f"<tr {RANK}{_rank(problems)}><td>{'<td>'.join(cells)}")
+
+
+def _rank(problems: Sequence[Problem]) -> int:
+    """Return a number by the level and the share of the most certain problem: the more certain, the less it is."""
+    shares = [problem.share or 0.0 for problem in problems if problem.level == problems[0].level]
+    return 101 * LEVELS.index(problems[0].level) + 100 - round(100 * max(shares))
+
+
+def _rank_of_row(row: bytes) -> int:
+    """Return the rank of a row of the .html."""
+    return int(row.partition(b">")[0].rpartition(RANK.encode())[2])
 
 
 def _marked(text: str, side: str, problems: Sequence[Problem]) -> str:

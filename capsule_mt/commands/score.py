@@ -8,8 +8,8 @@
 Each line of the output has the number of its pair, from 1, the mean log-probability of the translation's tokens, and
 the number of these tokens, including the end token. --coverage adds the coverage. --judge adds what a
 multilingual encoder and rules say, without MODEL these alone: no score and no tokens. With either option, the line
-also tells what to check, and has both texts. An .html has only the pairs to check, with marks, and a .jsonl has every
-word.
+also tells what to check, and has both texts. An .html has only the pairs to check, the most certain first, with marks,
+and a .jsonl has every word.
 
 Each text is read as one sentence, without its tags. With --output, the same command resumes an interrupted run. A pair
 that cannot be scored does not get a score; stderr and the output give the reason, and the exit code is 3.
@@ -27,7 +27,7 @@ from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.files import REPORT_SUFFIXES
 from capsule_mt.commands.loading import add_model, digests_of, folders_of, load_translator
-from capsule_mt.commands.reports import ReportRow, finite, report_header, report_lines
+from capsule_mt.commands.reports import ReportRow, finite, report_frame, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
@@ -38,7 +38,7 @@ from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress, write_line
 from capsule_mt.files.reading import decode_lines, iterate_lines, open_text
-from capsule_mt.files.windows import Header, Totals, WindowedOutput, holding_back, windows_of, write_windows
+from capsule_mt.files.windows import ReportFrame, Totals, WindowedOutput, holding_back, windows_of, write_windows
 from capsule_mt.formats.registry import format_of
 from capsule_mt.messages import with_unit
 
@@ -152,15 +152,15 @@ def tsv_columns(record: dict[str, Any] | Failure) -> list[str]:
     return [*columns, finite(record["coverage"]["score"])] if "coverage" in record else columns
 
 
-def header_of(arguments: argparse.Namespace, form: str) -> Header | None:
-    """Return the header of the report; `None` for a .jsonl, and for stdout, where rows are written at once."""
+def frame_of(arguments: argparse.Namespace, form: str) -> ReportFrame | None:
+    """Return the frame of the report; `None` for a .jsonl, and for stdout, where rows are written at once."""
     if arguments.output is None:
         return None
     columns = [] if arguments.model is None else ["score", "tokens"]
     columns += ["coverage"] if arguments.coverage else []
     names = [f"capsule-mt {__version__}", str(arguments.translations or "stdin")]
     names += [f"{kind} {name}" for kind in ("model", "judge") if (name := getattr(arguments, kind)) is not None]
-    return report_header(form, names, "pairs", columns)
+    return report_frame(form, names, "pairs", columns)
 
 
 def form_of(arguments: argparse.Namespace) -> str:
@@ -246,25 +246,25 @@ def main() -> int:
 
             judge = Judge.from_pretrained(arguments.judge)
         lines, form = row_maker(translator, judge, arguments), form_of(arguments)
-        header = header_of(arguments, form) if has_checks(arguments) or form == "html" else None
+        frame = frame_of(arguments, form) if has_checks(arguments) or form == "html" else None
         output, stream = None, sys.stdout.buffer
         if resumes:
             output = resumable_output(translator, arguments)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
-        held_back = stack.enter_context(holding_back(stream)) if header is not None and output is None else None
+        held_back = stack.enter_context(holding_back(stream)) if frame is not None and output is None else None
         progress = stack.enter_context(Progress(count_lines(arguments.sources), "pairs"))
         windows = windows_of(read_pairs(arguments), arguments.window)
         write_windows(windows, lines, output, [stream if held_back is None else held_back.rows], progress=progress)
         if not progress.count:
             raise ValueError(f"{arguments.sources or 'stdin'}: no pairs to score")
         if output is not None:
-            lines.report(output.finish(headers=None if header is None else {0: header}))
+            lines.report(output.finish(frames=None if frame is None else {0: frame}))
             if output.totals is not None:
                 counts = f", {output.totals.flagged} to check" if has_checks(arguments) else ""
                 write_line(f"{with_unit(output.totals.lines, 'pairs')}{counts}: see {arguments.output}")
-        elif held_back is not None and header is not None:
-            held_back.release(header(Totals(progress.count, lines.flagged, len(lines.failures))))
+        elif held_back is not None and frame is not None:
+            held_back.release(frame, Totals(progress.count, lines.flagged, len(lines.failures)))
     if lines.failures:
         failed = with_unit(len(lines.failures), "pairs")
         print(f"{failed} could not be scored: the output does not have a score for each", file=sys.stderr)

@@ -65,7 +65,15 @@ from capsule_mt.files.lines import RowMaker
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import LiveLines, decode_lines, open_text
-from capsule_mt.files.windows import Header, Totals, Window, WindowedOutput, holding_back, windows_of, write_windows
+from capsule_mt.files.windows import (
+    ReportFrame,
+    Totals,
+    Window,
+    WindowedOutput,
+    holding_back,
+    windows_of,
+    write_windows,
+)
 from capsule_mt.formats.registry import INDEX
 from capsule_mt.formats.units import Parsed, Translated, facts_of, has_other_placeholders
 from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_unit
@@ -546,14 +554,14 @@ def write_translations(
             report(parsed, checked, arguments.coverage)
         return parsed.write([Translated(unit.text, bool(unit.messages)) for unit in checked])
 
-    headers = report_headers(arguments, "lines" if parsed is None else "passages")
+    frames = report_frames(arguments, "lines" if parsed is None else "passages")
     with contextlib.ExitStack() as stack:
         streams: list[BinaryIO] = [] if arguments.output else [sys.stdout.buffer]
         streams += [] if output else [stack.enter_context(open_output(path)) for path in output_paths(arguments)]
         units = io.BytesIO()
         # a structured file is written at the end, from its units; a report's header, too, so its rows are held back
         columns: list[Any] = streams if parsed is None else [units, *streams[1:]]
-        held_back = {} if output else {index: stack.enter_context(holding_back(streams[index])) for index in headers}
+        held_back = {} if output else {index: stack.enter_context(holding_back(streams[index])) for index in frames}
         columns = [held_back[index].rows if index in held_back else column for index, column in enumerate(columns)]
         total = count_lines(arguments.input) if parsed is None else len(parsed.units)
         is_hidden = share.rank > 0 or arguments.quiet or (arguments.input is None and _is_typed())
@@ -561,7 +569,7 @@ def write_translations(
         progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", is_shown))
         write_windows(input_windows(arguments, parsed), lines, output, columns, progress=progress, share=share)
         if output is not None:
-            failures = join_parts(output, share, convert=None if parsed is None else convert, headers=headers)
+            failures = join_parts(output, share, convert=None if parsed is None else convert, frames=frames)
             lines.report(failures)
             if output.totals is not None and parsed is None and arguments.coverage is not None and not arguments.quiet:
                 report_count(output.totals.flagged, output.totals.lines, "lines", arguments.coverage)
@@ -569,19 +577,19 @@ def write_translations(
         elif parsed is not None:
             streams[0].write(convert(units.getvalue()))
         for index, report_stream in held_back.items():
-            report_stream.release(headers[index](Totals(progress.count, lines.flagged, len(lines.failures))))
+            report_stream.release(frames[index], Totals(progress.count, lines.flagged, len(lines.failures)))
 
 
-def report_headers(arguments: argparse.Namespace, unit: str) -> dict[int, Header]:
-    """Return the header of the report, if it has one, by its index among the outputs."""
+def report_frames(arguments: argparse.Namespace, unit: str) -> dict[int, ReportFrame]:
+    """Return the frame of the report, if it has one, by its index among the outputs."""
     if arguments.coverage is None:
         return {}
-    from capsule_mt.commands.reports import report_header  # late: a pipe does not need it
+    from capsule_mt.commands.reports import report_frame  # late: a pipe does not need it
 
     reverse = [] if arguments.reverse is None else [f"reverse {arguments.reverse}"]
     names = [f"capsule-mt {__version__}", input_name(arguments), f"model {' '.join(arguments.model)}", *reverse]
-    header = report_header(arguments.coverage.suffix[1:], names, unit)
-    return {} if header is None else {1: header}  # as `output_paths` orders them
+    frame = report_frame(arguments.coverage.suffix[1:], names, unit)
+    return {} if frame is None else {1: frame}  # as `output_paths` orders them
 
 
 def needs_check(text: str, records: list[dict[str, Any]]) -> bool:

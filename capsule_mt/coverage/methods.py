@@ -13,6 +13,7 @@ from capsule_mt.coverage.deletion import coverages_by_deletion
 from capsule_mt.coverage.lengths import ExpectedLength
 from capsule_mt.coverage.names import DEFAULT_MARKS, METHODS, REMOVED, CoveredBy, Marks, head_of
 from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport, piece_coverage
+from capsule_mt.coverage.reasons import MIN_PRECISION
 from capsule_mt.coverage.supported import DOUBT_THRESHOLDS, attended_words, support_doubts, support_share
 from capsule_mt.coverage.verified import (
     MARK_THRESHOLDS,
@@ -27,7 +28,6 @@ from capsule_mt.engine.search import Candidates, Decoder, Hypothesis, Ids, Readi
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.words import NO_LISTS, WordLists, is_mark
 
-MIN_PRECISION = 0.5  # of marks, for them to be a default
 ATTENTION_THRESHOLD = 0.2  # without a calibration, a word below it is left out
 
 
@@ -90,14 +90,13 @@ class Calibration:
     @property
     def marks_single_words(self) -> bool:
         """Whether words outside alarmed sentences are marked by default: not if readers found most marks wrong."""
-        precision = self.precision_of(DEFAULT_MARKS)
-        return precision is None or precision >= MIN_PRECISION
+        return self.precision.get(DEFAULT_MARKS, 1.0) >= MIN_PRECISION
 
-    def precision_of(self, marks: Marks) -> float | None:
-        """The share of these marks that a reader found right; `None` if nobody read them."""
-        verified = self.methods.get("verified", {})
-        counts = verified.get("marks", {}).get(marks) if verified.get("labels") == "by hand" else None
-        return None if counts is None else float(counts["precision"])
+    @property
+    def precision(self) -> dict[str, float]:
+        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; of those that one read."""
+        counts = self.methods.get("verified", {}).get("right_marks", {})
+        return {marks: round(right / num_read, 2) for marks, (right, num_read) in counts.items()}
 
     @property
     def retries_marks(self) -> bool:

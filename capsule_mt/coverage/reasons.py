@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 # reason at most 2 %, on text of two kinds; a "hint" flags more, or is right less often than not.
 Level = Literal["fault", "probable", "hint"]
 LEVELS: tuple[Level, ...] = ("fault", "probable", "hint")
-MIN_PRECISION = 0.5  # of a model's marks, for them to be probable
+MIN_PRECISION = 0.5  # of a model's marks, for them to be probable, and a default
 # A word of a translation with less support is probably made up. Chosen on the even lines of FLORES and Tatoeba, with
 # both Firefox students; of people's translations on the odd lines, 1 of 506 and 1 of 1,962 have one, and 371 of 400 of
 # those with a clause that was put in.

@@ -67,7 +67,19 @@ class Totals(NamedTuple):
     failed: int
 
 
-Header = Callable[[Totals], bytes]  # what precedes the rows of a report
+class ReportFrame(NamedTuple):
+    """What a report needs once all its rows are there.
+
+    header: formats what precedes them.
+    rank: what they are sorted by, the least first; `None` leaves them in the order of the input.
+    """
+
+    header: Callable[[Totals], bytes]
+    rank: Callable[[bytes], Any] | None = None
+
+    def arranged(self, rows: Iterable[bytes]) -> Iterable[bytes]:
+        """Return the rows in order; those of a report that is sorted must fit into memory."""
+        return rows if self.rank is None else sorted(rows, key=self.rank)
 
 
 class Part(NamedTuple):
@@ -165,7 +177,7 @@ class WindowedOutput:
     def finish(
         self,
         convert: Callable[[bytes], bytes] | None = None,
-        headers: Mapping[int, Header] | None = None,
+        frames: Mapping[int, ReportFrame] | None = None,
     ) -> dict[int, str]:
         """Join the parts of all windows, and remove them; return why lines failed, by their index.
 
@@ -173,28 +185,37 @@ class WindowedOutput:
 
         Args:
             convert: makes the first output from its joined lines, which must fit into memory.
-            headers: what precedes the lines of an output, by its index.
+            frames: those of reports, by the index of the output.
         """
         failures: dict[int, str] = {}
         num_flagged = 0
-        joined: list[bytes] = []
+        frames = frames or {}
+        collected: dict[int, list[bytes]] = {index: [] for index, frame in frames.items() if frame.rank is not None}
+        if convert is not None:
+            collected[0] = []
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(open_output(path)) for path in self.outputs]
-            for index, header in (headers or {}).items():
-                streams[index].write(header(self._totals()))
+            for index, frame in frames.items():
+                streams[index].write(frame.header(self._totals()))
             for stem in self.stems:
                 part = self._read(stem)
                 if part is None:
                     raise ValueError(
                         f"{self._path(stem)} is missing or damaged: run the same command again to translate its lines"
                     )
-                joined += part.texts[:1] if convert else []
-                for stream, text in list(zip(streams, part.texts, strict=True))[1 if convert else 0 :]:
-                    stream.write(text)
+                for index, (stream, text) in enumerate(zip(streams, part.texts, strict=True)):
+                    if index in collected:
+                        collected[index].append(text)
+                    else:
+                        stream.write(text)
                 failures |= part.failures
                 num_flagged += part.flagged
-            if convert is not None:
-                streams[0].write(convert(b"".join(joined)))
+            for index, texts in collected.items():
+                joined = b"".join(texts)
+                if index in frames:
+                    streams[index].writelines(frames[index].arranged(joined.splitlines(keepends=True)))
+                elif convert is not None:
+                    streams[index].write(convert(joined))
         self._discard()
         self.totals = Totals(self.num_lines, num_flagged, len(failures))
         return failures
@@ -237,11 +258,11 @@ class HeldBack(NamedTuple):
     stream: IO[bytes]
     rows: IO[bytes]
 
-    def release(self, header: bytes) -> None:
+    def release(self, frame: ReportFrame, totals: Totals) -> None:
         """Write the header and the rows into the stream."""
         self.rows.seek(0)
-        self.stream.write(header)
-        self.stream.writelines(self.rows)
+        self.stream.write(frame.header(totals))
+        self.stream.writelines(frame.arranged(self.rows))
 
 
 @contextlib.contextmanager

@@ -75,8 +75,7 @@ def _calibration_schema(layers: int, heads: int) -> Schema:
         return is_pair and 0 <= head[0] < layers and 0 <= head[1] < heads
 
     head = {"head": FieldRule(is_head, f"a layer and a head of {layers} and {heads}")}
-    # "guided" is not read any more, but calibrations from before 0.4 have it
-    methods = {"guided": FITTED, "deletion": FITTED, "attention": METHOD.extended(head, required=("head",))}
+    methods = {"deletion": FITTED, "attention": METHOD.extended(head, required=("head",))}
     return Schema({**WORD_LISTS, **methods, "verified": VERIFIED, "support": Schema(WORD_LISTS), "length": LENGTH})
 
 
@@ -104,6 +103,14 @@ def _are_words_by_length(value: object) -> bool:
     )
 
 
+def _are_right_of_read(value: object) -> bool:
+    return _is_list(value) and len(value) == 2 and all(map(_is_count, value)) and value[0] <= value[1] > 0
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
 def _rises(values: Sequence[float]) -> bool:
     return all(previous <= following for previous, following in pairwise(values))
 
@@ -121,8 +128,6 @@ CURVE = FieldRule(
     _is_curve, f"at most {MAX_POINTS} points [x, y] of finite numbers, x rising, y never falling, y from 0 to 1"
 )
 SHARE = FieldRule(lambda value: _is_number(value, 0.0, 1.0), "from 0 to 1")
-TEXT = FieldRule(lambda value: isinstance(value, str), "text")
-COUNT = FieldRule(lambda value: type(value) is int and 0 <= value < 2**53, "a whole number from 0 on")
 LENGTH_NUMBER = FieldRule(lambda value: _is_number(value, -1e6, 1e6), "a number from -1e6 to 1e6")
 LENGTH = Schema(
     {
@@ -140,16 +145,13 @@ METHOD = Schema(
     together=(("words", "sentences"),),
 )
 FITTED = METHOD.extended({}, required=("words", "sentences"))
-MARKS_READ = Schema({"marks": COUNT, "precision": SHARE, "recall": SHARE}, required=("marks", "precision", "recall"))
+RIGHT_OF_READ = FieldRule(_are_right_of_read, "how many marks were right, and how many were read")
 VERIFIED = METHOD.extended(
     {
         "human_alarm": ALARM,  # of given translations
-        "unrelated": ALARM,
         "reverse": FieldRule(lambda value: isinstance(value, str), "the name of a model"),
         "shortness": FieldRule(lambda value: _is_number(value, 0.0, 100.0), "from 0 to 100"),
-        "labels": TEXT,
-        "marks": Schema(dict.fromkeys(MARK_NAMES, MARKS_READ)),
+        "right_marks": Schema(dict.fromkeys(MARK_NAMES, RIGHT_OF_READ)),
         "retries_marks": FieldRule(lambda value: isinstance(value, bool), "true or false"),
-    },
-    together=(("labels", "marks"),),
+    }
 )

@@ -98,7 +98,7 @@ def _coverage_plan(scorer: ModelWithReverse, options: TranslationOptions, is_for
         marks_single_words=is_asked or (not is_forced and calibration.marks_single_words),
         precision=None
         if is_forced or method != "verified"
-        else calibration.precision_of(coverage.marks or DEFAULT_MARKS),
+        else calibration.precision.get(coverage.marks or DEFAULT_MARKS),
         retries_marks=not is_forced and method == "verified" and calibration.retries_marks,
     )
 

@@ -156,15 +156,8 @@ class Scorer:
 
     @property
     def precision(self) -> dict[str, float] | None:
-        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if nobody read them.
-
-        A calibration from before 0.3.1 may have shares by a word aligner. They are not reported: on two students they
-        claim 0.75 and 0.95 at "likely", where a reader found 14 of 40 and 26 of 47 marks right.
-        """
-        verified = self.calibration.methods.get("verified", {})
-        is_by_hand = self.has_reverse and verified.get("labels") == "by hand"
-        measured = verified.get("marks", {}) if is_by_hand else {}
-        return {marks: float(counts["precision"]) for marks, counts in measured.items()} or None
+        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if nobody read them."""
+        return (self.calibration.precision or None) if self.has_reverse else None
 
     # ---- given translations
     def cover(

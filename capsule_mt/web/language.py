@@ -190,7 +190,7 @@ def patterns() -> dict[str, str]:
         "AFTERNOON": word_lists.check_words().afternoon,
         "TIME": number_forms.TIME.pattern,
         "BRANCHES": items.BRANCHES.pattern,
-        "LAST_MARK": punctuation.END.pattern,
+        "LAST_MARKS": punctuation.LAST_MARKS.pattern,
         "NUMBERS_AND_BRACKETS": certain.NUMBERS_AND_BRACKETS.pattern,
         "MAY_QUOTE": certain.MAY_QUOTE,
         "LONG_WORD": segments.LONG_WORD,

@@ -113,11 +113,11 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
     # what LoRA adapts unless `target_modules` says otherwise: linear layers that every setting of the family has
     lora_target_modules: ClassVar[tuple[str, ...]] = ()
     label_smoothing: float | int = 0.0
-    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention",
-    # "guided", "deletion"; for "attention" also the layer and the number of the "head"; the curves of "verified", the
-    # weight of "shortness", the name of its "reverse", its "alarm" and, where "labels" is "by hand", the share of its
-    # "marks" that a reader found right; the "optional_words" and "function_words" of the source; the "optional_words"
-    # of the target as "support"; and the "length" of translations
+    # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention" and
+    # "deletion"; for "attention" also the layer and the number of the "head"; the curves of "verified", the weight of
+    # "shortness", the name of its "reverse", its "alarm" and, if a reader checked them, how many of its marks were
+    # right and how many were read ("right_marks"); the "optional_words" and "function_words" of the source; the
+    # "optional_words" of the target as "support"; and the "length" of translations
     coverage_calibration: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:

@@ -349,16 +349,13 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def verified_marks(config: Mapping[str, Any]) -> str:
-    """Return the alarm of `capsule-mt calibrate --reverse`, and how many marks of each point a reader found right.
-
-    What a word aligner says of marks is left out: a reader finds fewer of them right.
-    """
+    """Return the alarm of `capsule-mt calibrate --reverse`, and how many marks of each point a reader found right."""
     verified = (config.get("coverage_calibration") or {}).get("verified", {})
     parts = []
     if "alarm" in verified:
         parts.append(_alarm(verified["alarm"]))
-    if verified.get("labels") == "by hand":
-        parts.append(_marks_read_by_hand(verified))
+    if "right_marks" in verified:
+        parts.append(_right_marks(verified))
     return "\n\n### Alarm and marks\n\n" + "\n\n".join(parts) if parts else ""
 
 
@@ -372,16 +369,15 @@ def _alarm(alarm: Mapping[str, Any]) -> str:
     )
 
 
-def _marks_read_by_hand(verified: Mapping[str, Any]) -> str:
+def _right_marks(verified: Mapping[str, Any]) -> str:
     rows = [
-        [f"`{point}`", str(counts["marks"]), f"{counts['precision']:.2f}", f"{counts['recall']:.2f}"]
-        for point, counts in sorted(verified["marks"].items(), key=lambda pair: -pair[1]["precision"])
+        [f"`{point}`", str(num_read), f"{right / num_read:.2f}"]
+        for point, (right, num_read) in sorted(verified["right_marks"].items(), key=lambda pair: pair[1][1])
     ]
     return (
         f"**Marks**, verified by `{verified['reverse']}`: the table counts them in the model's own translations of "
         "held-out text, in which two readers named what is left out. A mark on a word that only one of them named "
-        "does not count as right.\n\n"
-        + _table(["`marks`", "number of marks", "share that is right", "share of omissions with a mark"], rows)
+        "does not count as right.\n\n" + _table(["`marks`", "number of marks", "share that is right"], rows)
     )
 
 

@@ -126,9 +126,9 @@ def test_the_scores_are_in_the_model_index(results):
 
 
 def test_marks_are_in_a_card_where_a_reader_judged_them():
-    counts = {"marks": 16, "precision": 0.75, "recall": 0.04}
     alarm = {"score": 0.837, "flagged": 0.011, "caught": {"a quarter": 0.812}}
-    verified = {"reverse": "en-pt", "marks": {"likely": counts}, "labels": "aligner"}
+    counts = {"marks": 16, "precision": 0.75, "recall": 0.04}
+    verified = {"reverse": "en-pt", "marks": {"likely": counts}, "labels": "by hand"}  # as 0.4 wrote it
 
     def shown(**fields):
         return verified_marks({"coverage_calibration": {"verified": verified | fields}})
@@ -137,8 +137,8 @@ def test_marks_are_in_a_card_where_a_reader_judged_them():
     flagged = "a coverage below 0.837 flags 1.1% of the model's own translations"
     assert flagged in shown(alarm=alarm)
     assert "0.75" not in shown(alarm=alarm)
-    shown_card = shown(alarm=alarm, labels="by hand")
-    assert shown_card.index(flagged) < shown_card.index("| `likely` | 16 | 0.75 | 0.04 |")
+    shown_card = shown(alarm=alarm, right_marks={"all": [9, 20], "likely": [12, 16]})
+    assert shown_card.index(flagged) < shown_card.index("| `likely` | 16 | 0.75 |\n| `all` | 20 | 0.45 |")
     assert "held-out text, in which two readers named what is left out" in shown_card
 
 

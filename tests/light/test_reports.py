@@ -7,7 +7,7 @@ import json
 import pytest
 
 from capsule_mt.commands.files import OutputFormat, checked_units, report
-from capsule_mt.commands.reports import ReportRow, report_header, report_lines
+from capsule_mt.commands.reports import ReportRow, report_frame, report_lines
 from capsule_mt.coverage.problems import problems_in, problems_of
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.windows import Totals
@@ -104,7 +104,7 @@ def test_json_has_every_value():
 
 
 def test_a_page_has_only_what_is_to_be_checked_with_its_marks():
-    page = report_header("html", ["capsule-mt", "a <b>.txt"], "lines")(Totals(3, 2, 1)).decode()
+    page = report_frame("html", ["capsule-mt", "a <b>.txt"], "lines").header(Totals(3, 2, 1)).decode()
     page += columns_of("html", RECORDS)
     html5lib = pytest.importorskip("html5lib", reason="reads the page as a browser does")
     document = html5lib.parse(page, namespaceHTMLElements=False)
@@ -117,6 +117,27 @@ def test_a_page_has_only_what_is_to_be_checked_with_its_marks():
     ]
     marks = [(mark.get("class"), mark.text) for mark in document.iter("mark")]
     assert marks == [("probable", "1.250"), ("hint", "Stuhl")]
+
+
+def test_the_lines_of_a_page_are_sorted_by_how_certain_their_reasons_are():
+    hint, fault = record_of(), record_of()
+    hint["coverage"]["checks"] = []
+    fault["coverage"]["checks"] = [{"kind": "signs", "missing": "€", "added": ""}]
+    likely, likelier = (record_of() for _ in range(2))
+    for share, record in ((0.6, likely), (0.8, likelier)):
+        record["coverage"] |= {"checks": [], "method": "verified", "precision": share}
+    records = [hint, likely, fault, likelier, Failure("no"), fault, record_of(False)]
+    rows = [
+        line
+        for number, record in enumerate(records, start=1)
+        for line in report_lines("html", ReportRow(number, SOURCE, TRANSLATION, record, [], {}))
+    ]
+    assert len(rows) == 6  # nothing is wrong with the last one
+    frame = report_frame("html", ["capsule-mt"], "lines")
+    arranged = frame.arranged([f"{row}\n".encode() for row in rows])
+    assert [int(row.decode().split("<td>")[1]) for row in arranged] == [3, 5, 6, 4, 2, 1]
+    table = report_frame("tsv", ["capsule-mt"], "lines")
+    assert table.arranged(iter([b"b", b"a"])) != [b"a", b"b"]  # a row for each line stays where the line is
 
 
 def test_marks_that_overlap_are_the_more_certain_one():

@@ -21,7 +21,7 @@ _SPACE_BEFORE_MARK = re.compile(r"(?<!\s)\s+(?=[,.;:!?])")
 class WithOmissions(NamedTuple):
     """A source, the remainder of its reference, and for the span of each content word whether it was dropped.
 
-    amount: the entry of `AMOUNTS`, or the number of omitted words.
+    amount: the entry of `AMOUNTS`; 0 where nothing was dropped.
     """
 
     source: str
@@ -54,7 +54,7 @@ def function_words(sources: Sequence[str], extra_files: Sequence[str | os.PathLi
     return {word for word, _ in counts.most_common(num_words)}
 
 
-def content_words(source: str, links: Links, frequent: set[str]) -> list[int]:
+def _content_words(source: str, links: Links, frequent: set[str]) -> list[int]:
     """Return the positions of the words that have a link and are not function words."""
     words = word_spans(source)
     positions = sorted({position for position, _ in links})
@@ -63,28 +63,6 @@ def content_words(source: str, links: Links, frequent: set[str]) -> list[int]:
         for position in positions
         if words[position][0].isalnum() and words[position][0].lower() not in frequent
     ]
-
-
-def omissions_of(
-    sources: Sequence[str],
-    translations: Sequence[str],
-    reference_links: Sequence[Links],
-    translation_links: Sequence[Links],
-    frequent: set[str],
-) -> list[WithOmissions]:
-    """Label translations: a content word is omitted if the reference links it and the translation does not.
-
-    A sentence without content words is left out. `frequent` words are not content words.
-    """
-    examples = []
-    rows = zip(sources, translations, reference_links, translation_links, strict=True)
-    for source, translation, links_of_reference, links_of_translation in rows:
-        linked, words = {position for position, _ in links_of_translation}, word_spans(source)
-        content = content_words(source, links_of_reference, frequent)
-        is_omitted = {words[position][1]: position not in linked for position in content}
-        if is_omitted:
-            examples.append(WithOmissions(source, translation, is_omitted, sum(is_omitted.values())))
-    return examples
 
 
 def drop_words(
@@ -103,7 +81,7 @@ def drop_words(
     for source, reference, pair_links in zip(sources, references, links, strict=True):
         words, targets = word_spans(source), word_spans(reference)
         linked = {position: {t for s, t in pair_links if s == position} for position, _ in pair_links}
-        content = content_words(source, pair_links, frequent)
+        content = _content_words(source, pair_links, frequent)
         if len(content) < 3:
             continue
         for amount in AMOUNTS:

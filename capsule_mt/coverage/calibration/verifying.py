@@ -1,4 +1,4 @@
-"""Choose the scores that raise alarms, and compare verified marks with a word aligner's labels."""
+"""Choose the scores that raise alarms, and the words that need no support."""
 
 import random
 from collections.abc import Sequence
@@ -12,8 +12,7 @@ from capsule_mt.coverage.calibration.calibrating import (
     often_marked,
     own_translations,
 )
-from capsule_mt.coverage.calibration.omissions import MIN_WORDS, WithOmissions, cut_out, omissions_of
-from capsule_mt.coverage.names import MARKS
+from capsule_mt.coverage.calibration.omissions import MIN_WORDS, WithOmissions, cut_out
 from capsule_mt.text.sentences import split_sentences
 from capsule_mt.translate.translator import Translator
 
@@ -27,15 +26,10 @@ def measure(translator: Translator, examples: Examples) -> None:
     """Add the alarms of "verified" and the words that need no support to the translator's calibration.
 
     The alarms of given translations are chosen on people's, since these are freer than the model's own.
-
-    Unless the references are the model's own translations, also print how many marks a word aligner agrees with. This
-    is not stored: see `Translator.precision`.
     """
     sources, references = map(list, zip(*examples.text, strict=True))
     calibration = dict(translator.loaded.calibration)
     translations = references if examples.are_own else own_translations(translator, sources)
-    if not examples.are_own:
-        print_marks(translator, _labelled_by_aligner(examples, translations))
     # few sentences may raise the alarm, so choosing it takes many
     extra_sources = [example.source for example in examples.extra]
     extra_translations = own_translations(translator, extra_sources)
@@ -61,33 +55,6 @@ def measure(translator: Translator, examples: Examples) -> None:
         optional = sorted({*marked, *reverse.calibration.lists.function})
         translator.set_calibration(calibration | {"support": {"optional_words": optional}})
         print(f"words that need no support: {', '.join(optional) or 'none'}")
-
-
-def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> list[WithOmissions]:
-    sources, references = map(list, zip(*examples.text, strict=True))
-    reference_links, translation_links = (
-        examples.aligner.align_lines(sources, list(lines)) for lines in (references, translations)
-    )
-    frequent = set(examples.function_words)
-    return omissions_of(sources, translations, reference_links, translation_links, frequent)
-
-
-def print_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> None:
-    """Print, for each operating point, how many marks the labels confirm, and how many omissions are marked."""
-    for point in MARKS:
-        coverages = coverage_of_examples(translator, labelled, "verified", marks=point)
-        pairs = [
-            pair
-            for example, coverage in zip(labelled, coverages, strict=True)
-            for pair in example.labelled(coverage.words)
-        ]
-        num_omitted = sum(not is_translated for _, is_translated in pairs)
-        marked = [is_translated for word, is_translated in pairs if word.marked]
-        hits = len(marked) - sum(marked)
-        print(
-            f"marks={point!r}: the aligner agrees with {hits} of {len(marked)}, which have {hits} of the "
-            f"{num_omitted} omissions that it sees; a reader may agree with fewer"
-        )
 
 
 def scores_with_losses(

@@ -201,8 +201,8 @@ def test_single_words_of_a_given_translation_are_marked_only_if_that_is_requeste
 
 
 def test_marks_that_readers_mostly_found_wrong_are_off_by_default():
-    counts = {"marks": 16, "precision": 0.19, "recall": 0.5}
-    calibration = {"attention": {"head": [0, 0]}, "verified": {"labels": "by hand", "marks": {"likely": counts}}}
+    counts = [3, 16]
+    calibration = {"attention": {"head": [0, 0]}, "verified": {"right_marks": {"likely": counts}}}
     translate = translator(Echo(lost=1), words := WordTokenizer(), calibration=calibration)
     translate.reverse = translator(Echo(), words)
 
@@ -214,7 +214,7 @@ def test_marks_that_readers_mostly_found_wrong_are_off_by_default():
     assert translate.precision == {"likely": 0.19}
     assert marked() == []
     assert marked(threshold=1) == marked(marks="all") == ["three"]
-    counts["precision"] = 0.5
+    counts[0] = 8
     translate.set_calibration(dict(calibration))
     assert marked() == ["three"]
 
@@ -237,7 +237,8 @@ def test_precision_is_what_a_reader_found(pair):
     assert pair.precision == {"sure": 0.54, "likely": 0.5, "all": 0.41}
     calibration, translator = pair.loaded.calibration, Translator.from_pretrained(GERMAN)
     verified = calibration["verified"]
-    translator.set_calibration(calibration | {"verified": verified | {"labels": "aligner"}})  # as 0.3.0 wrote it
+    old = {"labels": "by hand", "marks": {"all": {"marks": 4, "precision": 0.5, "recall": 0.5}}, "unrelated": {}}
+    translator.set_calibration(calibration | {"verified": {"reverse": verified["reverse"]} | old})  # as 0.4 wrote it
     assert translator.has_reverse
     assert translator.precision is None
     translator.set_calibration(calibration | {"verified": verified | {"reverse": "elsewhere"}})

@@ -3,7 +3,7 @@
 import pytest
 
 from capsule_mt.files.progress import Progress
-from capsule_mt.files.windows import Pace, Row, Window, WindowedOutput, windows_of, write_windows
+from capsule_mt.files.windows import Pace, ReportFrame, Row, Window, WindowedOutput, windows_of, write_windows
 
 
 def write_letters(outputs, settings, lines="abcdefg", mine=lambda number: True, stop=99, **options):
@@ -107,11 +107,12 @@ def test_rows_of_an_unfinished_window_are_saved(outputs, tmp_path, monkeypatch, 
     output = write()
     assert batches == [["a"] * 12]
     assert not saved.exists()
-    assert output.finish(headers={1: lambda totals: f"{totals}\n".encode()}) == dict.fromkeys(range(1, 60, 3), "why")
+    frame = ReportFrame(lambda totals: f"{totals}\n".encode(), lambda row: -len(row))
+    assert output.finish(frames={1: frame}) == dict.fromkeys(range(1, 60, 3), "why")
     assert outputs[0].read_text() == "A\nBB\nCCC\n" * 20
     header, *numbers = outputs[1].read_text().splitlines()
     assert header == "Totals(lines=60, flagged=20, failed=20)"
-    assert numbers == [str(number) for number in range(60)]
+    assert numbers == [*map(str, range(10, 60)), *map(str, range(10))]  # sorted, and else in the input's order
 
 
 def test_damaged_rows_are_translated_again(outputs, tmp_path):

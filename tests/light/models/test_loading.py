@@ -246,15 +246,12 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
                 ({"deletion": {"words": [[0, 0]]}}, "`coverage_calibration.deletion` lacks `sentences`"),
                 ({"deletion": {"words": [[0, 0], [0, 1]]}}, "deletion.words` must be .* x rising"),
                 ({"verified": {"alarm": {"score": 0.5}}}, "verified.alarm` lacks `flagged`"),
-                ({"verified": {"labels": "by hand"}}, "`coverage_calibration.verified` lacks `marks`"),
                 (
-                    {"verified": {"marks": {"sure": {"marks": 1, "precision": 0.5}}, "labels": ""}},
-                    r"verified.marks.sure` lacks `recall`",
+                    {"verified": {"right_marks": {"sure": [2, 1]}}},
+                    r"right_marks.sure` must be how many marks were right, and how many were read, got \[2, 1",
                 ),
-                (
-                    {"verified": {"labels": "", "marks": {"all": {"marks": 1, "recall": 1, "precision": "x" * 5000}}}},
-                    r"verified.marks.all.precision` must be from 0 to 1, got 'x{196}\.\.\.$",
-                ),
+                ({"verified": {"right_marks": {"likely": [0, 0]}}}, "right_marks.likely` must be how many"),
+                ({"verified": {"right_marks": {"all": "x" * 5000}}}, r"must be how many .*, got 'x{196}\.\.\.$"),
                 ({"verified": {"retries_marks": 1}}, "verified.retries_marks` must be true or false, got 1"),
                 ({"verified": {"shortness": "much"}}, "verified.shortness` must be from 0 to 100, got 'much'"),
             )
