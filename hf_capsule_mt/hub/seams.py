@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig
 
 _LAYERS = ("LayerAggregation",)
 _STARTS = ("set_start", "move_to_start")
-_MAPS = (*_LAYERS, "ScaledLinear", "initialize_part")
+_MAPS = (*_LAYERS, "initialize_part")
 _ROUTES = (*_MAPS, "RoutedCombination", "Router")
 _SUMS = (*_LAYERS, "DepthAggregation", "initialize_part")
 _HEADS = ("HeadAggregation", "Router", "initialize_part")
@@ -64,7 +64,7 @@ ROUTINGS = frozenset({"dynamic_routing", "em_routing", "simple_routing", "guided
 # Fields and properties beside those of `SEAMS` whose value the code of an export takes for granted. A configuration
 # with another one is refused.
 FIXED = (
-    *("depth_connections", "em_input_activation", "separable_scoring", "position_aware"),
+    *("depth_connections", "layer_aggregation_update_scale", "em_input_activation", "separable_scoring", "position_aware"),
     *("aggregates_layers_or_heads", "aggregates_encoder_layers", "aggregates_decoder_layers"),
 )
 
@@ -98,6 +98,8 @@ def unused_definitions(config: PreTrainedConfig) -> frozenset[str]:
     """Return the definitions and methods of `SEAMS` that a model of this configuration does not need."""
     named: set[str] = set()
     needed: set[str] = set()
+    if getattr(config, "layer_aggregation_update_scale", 1.0) == 1.0:
+        named.add("ScaledLinear")
     if not routes(config):
         named |= {"TranslationModel.generate", "TranslationModel._force_routing_weights", "_only_routings"}
     for setting, values in SEAMS.items():
@@ -116,6 +118,14 @@ def routes(config: PreTrainedConfig) -> bool:
     """Return whether a model has routing weights to return."""
     switches = ("layer_aggregation", "head_aggregation", "guided_routing", "aggregation")
     return not {getattr(config, switch, "none") for switch in switches}.isdisjoint(ROUTINGS)
+
+
+def capsule_sources(config: PreTrainedConfig) -> set[str]:
+    """Return what capsules and votes of a model are computed from: "all" capsules, or its "own" one."""
+    fields = ["head_aggregation_vote_input"] if getattr(config, "head_aggregation", "concat") != "concat" else []
+    if getattr(config, "layer_aggregation", "none") in ("dynamic_routing", "em_routing"):
+        fields += ["layer_aggregation_capsule_input", "layer_aggregation_vote_input"]
+    return {getattr(config, field) for field in fields}
 
 
 def unused_arguments(config: PreTrainedConfig) -> dict[str, Any]:

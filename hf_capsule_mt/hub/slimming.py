@@ -14,9 +14,20 @@ from typing import Any
 from transformers import MarianConfig, PreTrainedConfig
 
 from hf_capsule_mt.hub.folding import LONGEST_LINE, Edit, Text, fold
-from hf_capsule_mt.hub.seams import PACKAGE_ONLY, facts, substitutes, unused_arguments, unused_definitions
+from hf_capsule_mt.hub.seams import (
+    PACKAGE_ONLY,
+    capsule_sources,
+    facts,
+    substitutes,
+    unused_arguments,
+    unused_definitions,
+)
 
-TABLES = ("COMBINATIONS", "ROUTING_METHODS", "GUIDANCES")  # of the definitions for the values of a field
+TABLES = {  # of the definitions for the values of fields
+    "COMBINATIONS": ("layer_aggregation",),
+    "ROUTING_METHODS": ("layer_aggregation", "head_aggregation"),
+    "GUIDANCES": ("guided_routing",),
+}
 # what is in parentheses on lines of its own, or nothing is any more
 SPLIT_ITEMS = re.compile(r"^( *[^\n#]*[\w ][({])\n(?: +([^\n(]*[^\n(,])\n?)? *([)}][^\n]*)$", re.MULTILINE)
 VALIDATION = "validate_"  # how the names of a configuration's checks begin
@@ -35,7 +46,7 @@ def slim(source: str, config: PreTrainedConfig) -> str:
     text = Text(fold(source, known, {**_consequences(config), **unused}, left_out))
     source = without_arguments(text.edited(_without_checks(text, left_out)), unused.keys())
     text = Text(SPLIT_ITEMS.sub(_joined, source))
-    return text.edited([*_without_entries(text, set(known.values())), *_fixed_fields(text, known)])
+    return text.edited([*_without_entries(text, known), *_fixed_fields(text, known)])
 
 
 def without_unused_fields(code: str, config: PreTrainedConfig) -> str:
@@ -95,6 +106,10 @@ def _consequences(config: PreTrainedConfig) -> dict[str, Any]:
     consequences: dict[str, Any] = {"_is_exported": lambda config_class: True, "type": type}
     if getattr(config, "share_encoder_decoder_embeddings", True):
         consequences["has_separate_vocabularies()"] = False
+    if len(sources := capsule_sources(config)) == 1:
+        consequences["capsule_source"] = sources.pop()
+    if getattr(config, "layer_aggregation_update_scale", 1.0) == 1.0:
+        consequences["update_scale"] = 1.0
     if hasattr(config, "layer_aggregation_placement"):
         consequences["self.adds"] = config.layer_aggregation_placement == "adds"
     if getattr(config, "head_aggregation", "concat") == "concat":
@@ -192,7 +207,7 @@ def _without_item(text: Text, item: Any) -> Edit:
     """Remove an item of a list, with its annotation, default or value: its line, or what is up to the next item."""
     start = text.span(item)[0]
     match = re.match(rb"[^,()\[\]{}]*(?:\[[^\]]*\])?[^,()\[\]{}]*", text.raw[start:])
-    end = start + (match.end() if match else 0)
+    end = start + len(match[0].rstrip() if match else b"")
     if text.raw[end : end + 2] == b",\n":
         return Edit(text.starts[item.lineno - 1], end + 2, "")
     if text.raw[end : end + 2] == b", ":
@@ -212,10 +227,11 @@ def _without_descriptions(text: Text, docstring: ast.stmt, names: Collection[str
         yield Edit(*text.span(docstring), new)
 
 
-def _without_entries(text: Text, values: set[Any]) -> Iterator[Edit]:
+def _without_entries(text: Text, settings: dict[str, Any]) -> Iterator[Edit]:
     """Remove the entries of tables for values that the configuration does not have."""
     for node in text.tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict) and text.of(node.target) in TABLES:
+            values = {settings.get(field) for field in TABLES[text.of(node.target)]}
             before: ast.AST = node.annotation
             for key, entry in zip(node.value.keys, node.value.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value not in values:
