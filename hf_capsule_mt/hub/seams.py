@@ -64,7 +64,13 @@ ROUTINGS = frozenset({"dynamic_routing", "em_routing", "simple_routing", "guided
 # Fields and properties beside those of `SEAMS` whose value the code of an export takes for granted. A configuration
 # with another one is refused.
 FIXED = (
-    *("depth_connections", "layer_aggregation_update_scale", "em_input_activation", "separable_scoring", "position_aware"),
+    *(
+        "depth_connections",
+        "layer_aggregation_update_scale",
+        "em_input_activation",
+        "separable_scoring",
+        "position_aware",
+    ),
     *("aggregates_layers_or_heads", "aggregates_encoder_layers", "aggregates_decoder_layers"),
 )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from transformers import MarianConfig, PreTrainedConfig
 
+from hf_capsule_mt.hub.arguments import without_arguments
 from hf_capsule_mt.hub.folding import LONGEST_LINE, Edit, Text, fold
 from hf_capsule_mt.hub.seams import (
     PACKAGE_ONLY,
@@ -56,7 +57,7 @@ def without_unused_fields(code: str, config: PreTrainedConfig) -> str:
     and what describes a feature that is off.
     """
     text = Text(code)
-    tidied = {node: name for node, name in _tidied_fields(text)}
+    tidied = dict(_tidied_fields(text))
     skipped = {part for node in tidied for part in ast.walk(node)}
     nodes = [node for node in ast.walk(text.tree) if node not in skipped]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
@@ -141,7 +142,9 @@ def _without_checks(text: Text, left_out: Collection[str]) -> Iterator[Edit]:
 
     def is_check(statement: ast.stmt) -> bool:
         match statement:
-            case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self"), attr=name))):
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+                return name in names
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name))):
                 return name in names
             case ast.For() | ast.If():
                 return not statement.orelse and all(map(is_check, statement.body))
@@ -158,73 +161,10 @@ def _without_checks(text: Text, left_out: Collection[str]) -> Iterator[Edit]:
                     yield Edit(text.starts[statement.lineno - 1], text.starts[statement.end_lineno or 0], "")
 
 
-def without_arguments(source: str, names: Collection[str]) -> str:
-    """Return a module's source in which no function has these arguments, and no class these fields.
-
-    What names them in calls, in lists and in docstrings goes with them, and variables of the same names.
-    """
-    if not names or not re.search(rf"\b({'|'.join(names)})\b", source):
-        return source
-    text = Text(source)
-    edits: list[Edit] = []
-    for node in ast.walk(text.tree):
-        if isinstance(node, ast.FunctionDef):
-            edits += [_without_item(text, argument) for argument in node.args.args if argument.arg in names]
-        elif isinstance(node, ast.Call):
-            edits += [_without_item(text, keyword) for keyword in node.keywords if keyword.arg in names]
-            edits += [_without_item(text, item) for item in node.args if getattr(item, "id", None) in names]
-        elif isinstance(node, (ast.List, ast.Set)):
-            edits += [_without_item(text, item) for item in node.elts if getattr(item, "value", None) in names]
-        elif isinstance(node, ast.Dict):
-            edits += [_without_item(text, item) for item in node.keys if getattr(item, "value", None) in names]
-        elif isinstance(node, ast.ClassDef):
-            for before, member in pairwise(node.body):
-                if isinstance(member, ast.AnnAssign) and getattr(member.target, "id", None) in names:
-                    edits.append(text.after(before, member))
-        if isinstance(node, (ast.FunctionDef, ast.For, ast.If)):
-            for statement in node.body if len(node.body) > 1 else ():
-                if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _assigned(statement) in names:
-                    edits.append(Edit(text.starts[statement.lineno - 1], text.starts[statement.end_lineno or 0], ""))
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
-            edits += _without_descriptions(text, node.body[0], names)
-    shorter = text.edited(edits)
-    return shorter if shorter == source else without_arguments(shorter, names)
-
-
 def _joined(match: re.Match[str]) -> str:
     """Join the lines of a match into one, unless it is too long."""
     line = "".join(part.strip() if number else part for number, part in enumerate(match.groups(default="")))
     return line if len(line) <= LONGEST_LINE else match[0]
-
-
-def _assigned(statement: ast.Assign | ast.AnnAssign) -> str | None:
-    """Return the variable that a statement sets, or an item of which it sets."""
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-    return getattr(target.value if isinstance(target, ast.Subscript) else target, "id", None)
-
-
-def _without_item(text: Text, item: Any) -> Edit:
-    """Remove an item of a list, with its annotation, default or value: its line, or what is up to the next item."""
-    start = text.span(item)[0]
-    match = re.match(rb"[^,()\[\]{}]*(?:\[[^\]]*\])?[^,()\[\]{}]*", text.raw[start:])
-    end = start + len(match[0].rstrip() if match else b"")
-    if text.raw[end : end + 2] == b",\n":
-        return Edit(text.starts[item.lineno - 1], end + 2, "")
-    if text.raw[end : end + 2] == b", ":
-        return Edit(start, end + 2, "")
-    while text.raw[start - 1 : start] in (b" ", b",", b"\n"):
-        start -= 1
-    return Edit(start, end, "")
-
-
-def _without_descriptions(text: Text, docstring: ast.stmt, names: Collection[str]) -> Iterator[Edit]:
-    """Remove the lines of a docstring that describe arguments or fields."""
-    old = text.of(docstring)
-    name = "|".join(names)
-    new = re.sub(rf"^( +)(?:{name})(?:, (?:{name}))*: [^\n]*\n(?:\1 +[^\n]*\n)*", "", old, flags=re.MULTILINE)
-    if new != old:
-        new = re.sub(r"\.\n\s*\"\"\"$", '."""', new) if new.count("\n") < 3 else re.sub(r"\n\n( *\"\"\")$", r"\n\1", new)
-        yield Edit(*text.span(docstring), new)
 
 
 def _without_entries(text: Text, settings: dict[str, Any]) -> Iterator[Edit]:

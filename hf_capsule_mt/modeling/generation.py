@@ -17,8 +17,8 @@ from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
 from hf_capsule_mt.modeling.keywords import refuses_misspelt
 from hf_capsule_mt.modeling.losses import check_labels, check_labels_given, cross_entropy
-from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
+from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 
 
 def generation_settings(model: PreTrainedModel, config: GenerationConfig | None) -> GenerationConfig:
