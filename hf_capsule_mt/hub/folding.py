@@ -119,9 +119,9 @@ def _edits(text: Text, facts: Facts) -> Iterator[Edit]:
                 listed = ", ".join(item.id for item in present)
                 yield Edit(*text.span(node.args[1]), f"({listed})" if len(present) > 1 else listed)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-            for left_out, present in ((node.left, node.right), (node.right, node.left)):
+            for left_out, alternative in ((node.left, node.right), (node.right, node.left)):
                 if isinstance(left_out, ast.Name) and left_out.id in facts.absent:
-                    yield Edit(*text.span(node), text.of(present))
+                    yield Edit(*text.span(node), text.of(alternative))
         if isinstance(node, ast.IfExp) and (value := _value(node.test, facts)) is not None:
             yield Edit(*text.span(node), text.of(node.body if value else node.orelse))
         elif isinstance(node, ast.BoolOp):
