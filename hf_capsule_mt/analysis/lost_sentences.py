@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.modeling.coverage import past_future_curves
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 
 
 class LostSentence(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 
 from hf_capsule_mt.modeling import CapsuleMarianMTModel, CapsuleRNMTForConditionalGeneration
 from hf_capsule_mt.modeling.coverage import PastFutureCurves, past_future_curves
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 
 GuidedModel = CapsuleMarianMTModel | CapsuleRNMTForConditionalGeneration
 TOP_WORDS_PER_WORD = 5  # Top holds 5 words for each word of the bag

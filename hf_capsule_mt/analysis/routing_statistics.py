@@ -13,8 +13,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.modeling.aggregation_base import weighted_layers
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.modeling.outputs import RoutingWeights
+from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 
 DECIDED = 0.9  # an assignment above this is one to a single output capsule
 # Routings whose input capsules are source words, not layers or heads

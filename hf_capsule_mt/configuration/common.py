@@ -107,7 +107,7 @@ def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class CapsulePreTrainedConfig(PreTrainedConfig):
-    """Base of the configuration classes: refuse misspelt keywords and other families, and compare by value."""
+    """Base of the configuration classes."""
 
     loadable_types: ClassVar[tuple[str, ...]] = ()  # other families whose checkpoints the models load completely
     # what LoRA adapts unless `target_modules` says otherwise: linear layers that every setting of the family has

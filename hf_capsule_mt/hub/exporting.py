@@ -19,7 +19,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 from capsule_mt.models.shipped import CALIBRATION_FILE
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
 from hf_capsule_mt.hub.load_test import PROGRAM, Probe, probe
-from hf_capsule_mt.hub.seams import unused_definitions
+from hf_capsule_mt.hub.seams import PACKAGE_ONLY, unused_definitions
 from hf_capsule_mt.hub.slimming import slim, without_unused_fields
 from hf_capsule_mt.loading import limit_tokenizer, load_checkpoint, share_weights
 from hf_capsule_mt.modeling import (
@@ -121,7 +121,7 @@ def code_of(model: PreTrainedModel) -> str:
     """
     config = model.config
     roots = [type(model).__module__, PIPELINE_MODULE]
-    code = bundle(roots, HEADER, unused_definitions(config), lambda source: slim(source, config))
+    code = bundle(roots, HEADER, PACKAGE_ONLY | unused_definitions(config), lambda source: slim(source, config))
     return without_unused_fields(code, config)
 
 

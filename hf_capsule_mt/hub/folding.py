@@ -24,23 +24,32 @@ class Edit(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What tests may read: the values of their variables, and the words of which they read one at least."""
+    """What tests may read: the values of their variables, and the words of which they read one at least.
+
+    absent: classes that the code does not have, so that nothing is an instance of them.
+    """
 
     values: dict[str, Any]
     words: frozenset[str]
+    absent: frozenset[str]
 
 
-def fold(source: str, settings: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
+def fold(
+    source: str, settings: Mapping[str, Any], variables: Mapping[str, Any], absent: frozenset[str] = frozenset()
+) -> str:
     """Return a module's source without the branches that are never taken.
 
     Args:
         settings: the values of the configuration's fields and properties.
-        variables: the values of variables, and of attributes of `self`, such as "self.guided_losses".
+        variables: the values of variables; of attributes of `self`, such as "self.guided_losses", which are then not
+            set; and of calls with any arguments, such as "config.aggregates_heads()".
+        absent: classes that the code does not have.
     """
     config = SimpleNamespace(**settings)
     attributes = {name.removeprefix("self."): value for name, value in variables.items() if name.startswith("self.")}
     values = {**variables, "config": config, "self": SimpleNamespace(config=config, **attributes)}
-    facts = Facts(values, frozenset({*settings, *variables, *attributes}))
+    words = {*settings, *absent, *(re.split(r"\W+", name.removesuffix("()"))[-1] for name in variables)}
+    facts = Facts(values, frozenset(words), absent)
     if facts.words.isdisjoint(re.findall(r"\w+", source)):
         return source
     while True:
@@ -79,8 +88,10 @@ class Text:
         return "".join(row[left:] if row.strip() else row for row in rows)
 
     def after(self, before: Any, node: Any) -> Edit:
-        """Remove a node's lines and all lines between it and the one before."""
-        return Edit(self.starts[before.end_lineno], self.starts[node.end_lineno], "")
+        """Remove a node's lines and all lines between it and the one before, but for a blank line."""
+        end = self.starts[node.end_lineno]
+        is_apart = self.lines(before.end_lineno + 1, before.end_lineno + 1) == "\n"
+        return Edit(self.starts[before.end_lineno], end, "\n" if is_apart and self.raw[end : end + 1] == b" " else "")
 
     def edited(self, edits: Iterable[Edit]) -> str:
         """Return the text after the edits; of two that overlap, only the first is made."""
@@ -96,10 +107,21 @@ def _edits(text: Text, facts: Facts) -> Iterator[Edit]:
     for node in ast.walk(text.tree):
         if isinstance(node, ast.FunctionDef):
             yield from _edits_of_constants(text, node)
+        elif isinstance(node, ast.ClassDef):
+            yield from _edits_of_attributes(text, node, facts)
         for name in ("body", "orelse"):
             statements = getattr(node, name, None)
             if isinstance(statements, list):
                 yield from _edits_of_block(text, facts, statements, isinstance(node, ast.Module))
+        if isinstance(node, ast.Call) and (classes := _tested_classes(node)):
+            present = [item for item in classes if item.id not in facts.absent]
+            if 0 < len(present) < len(classes):
+                listed = ", ".join(item.id for item in present)
+                yield Edit(*text.span(node.args[1]), f"({listed})" if len(present) > 1 else listed)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            for left_out, alternative in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(left_out, ast.Name) and left_out.id in facts.absent:
+                    yield Edit(*text.span(node), text.of(alternative))
         if isinstance(node, ast.IfExp) and (value := _value(node.test, facts)) is not None:
             yield Edit(*text.span(node), text.of(node.body if value else node.orelse))
         elif isinstance(node, ast.BoolOp):
@@ -122,6 +144,10 @@ def _value(test: ast.expr, facts: Facts) -> bool | None:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         operand = _value(test.operand, facts)
         return None if operand is None else not operand
+    if isinstance(test, ast.Call) and isinstance(value := facts.values.get(f"{ast.unparse(test.func)}()"), bool):
+        return value
+    if isinstance(test, ast.Call) and (classes := _tested_classes(test)):
+        return False if facts.absent.issuperset(item.id for item in classes) else None
     if not any(getattr(node, "id", getattr(node, "attr", None)) in facts.words for node in ast.walk(test)):
         return None
     try:
@@ -129,6 +155,29 @@ def _value(test: ast.expr, facts: Facts) -> bool | None:
     except Exception:  # it reads what is not known, or is not made to be evaluated here
         return None
     return value if isinstance(value, bool) else None
+
+
+def _tested_classes(call: ast.Call) -> list[ast.Name]:
+    """Return the classes of an `isinstance`; nothing for another call."""
+    if not (isinstance(call.func, ast.Name) and call.func.id == "isinstance" and len(call.args) == 2):
+        return []
+    classes = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
+    return [item for item in classes if isinstance(item, ast.Name)]
+
+
+def _edits_of_attributes(text: Text, owner: ast.ClassDef, facts: Facts) -> Iterator[Edit]:
+    """Remove what declares or sets an attribute of `self` whose value is known."""
+    known = vars(facts.values["self"]).keys() - {"config"}
+    blocks = [owner.body, *(member.body for member in owner.body if isinstance(member, ast.FunctionDef))]
+    for block in blocks:
+        for before, statement in pairwise(block):
+            match statement:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name))
+                    | ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name))
+                    | ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)])
+                ) if name in known:
+                    yield text.after(before, statement)
 
 
 def _edits_of_constants(text: Text, function: ast.FunctionDef) -> Iterator[Edit]:

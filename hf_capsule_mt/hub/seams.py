@@ -8,7 +8,8 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 _LAYERS = ("LayerAggregation",)
-_MAPS = (*_LAYERS, "ScaledLinear", "initialize_part")
+_STARTS = ("set_start", "move_to_start")
+_MAPS = (*_LAYERS, "initialize_part")
 _ROUTES = (*_MAPS, "RoutedCombination", "Router")
 _SUMS = (*_LAYERS, "DepthAggregation", "initialize_part")
 _HEADS = ("HeadAggregation", "Router", "initialize_part")
@@ -28,8 +29,8 @@ SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
     "model_type": {"capsnmt": _RECURRENT, "capsule_rnmt": _RECURRENT},
     "share_encoder_decoder_embeddings": {False: _TWO_VOCABULARIES},
     "layer_aggregation": {
-        "linear": (*_MAPS, "LinearCombination"),
-        "dynamic_combination": (*_MAPS, "DynamicCombination"),
+        "linear": (*_MAPS, *_STARTS, "LinearCombination"),
+        "dynamic_combination": (*_MAPS, *_STARTS, "DynamicCombination"),
         "dynamic_routing": (*_ROUTES, "dynamic_routing"),
         "em_routing": (*_ROUTES, "em_routing"),
         "dense": (*_SUMS, "DenseSum"),
@@ -37,6 +38,7 @@ SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
         "mudd": (*_SUMS, "MultiwayDenseSum"),
         "grn": (*_SUMS, "GeneralizedResidual"),
     },
+    "layer_aggregation_start": {"top": _STARTS, "layers": _STARTS},
     "layer_aggregation_placement": {"adds": ("ZeroGainLayerNorm",)},
     "layer_aggregation_capsule_input": {"own": ("PerCapsuleLinear",)},
     "layer_aggregation_vote_input": {"own": ("PerCapsuleLinear",)},
@@ -51,21 +53,30 @@ SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
         "classifier": (*_GUIDANCE, "ClassifierGuidance"),
         "attention": (*_GUIDANCE, "AttentionGuidance"),
     },
-    "has_guided_losses": {True: ("GuidedLosses",)},
+    "has_guided_losses": {True: ("GuidedLosses", "build_guided_losses", "check_labels_given")},
     "decoder_self": {"ssru": ("SSRU", "mask_of_new_tokens")},
     "aggregation": {"capsules": ("SourceCapsules",), "pooling": ("SourcePooling",)},
     "source_attention": {True: ("SourceAttention",)},
 }
 
+ROUTINGS = frozenset({"dynamic_routing", "em_routing", "simple_routing", "guided", "classifier", "capsules"})
+
 # Fields and properties beside those of `SEAMS` whose value the code of an export takes for granted. A configuration
 # with another one is refused.
 FIXED = (
-    *("depth_connections", "layer_aggregation_start", "em_input_activation", "separable_scoring", "position_aware"),
+    *(
+        "depth_connections",
+        "layer_aggregation_update_scale",
+        "em_input_activation",
+        "separable_scoring",
+        "position_aware",
+    ),
     *("aggregates_layers_or_heads", "aggregates_encoder_layers", "aggregates_decoder_layers"),
 )
 
-# What is for whom has the package: models of other checkpoints, names of earlier versions, errors of a configuration,
-# which has been checked when it was exported, and errors in the place of those that transformers raises.
+# What is for whom has the package: models of other checkpoints, names of earlier versions, a short config.json, errors
+# of a configuration, which has been checked when it was exported, and errors in the place of those of transformers and
+# torch.
 PACKAGE_ONLY = frozenset(
     {
         *("CapsuleMarianMTModel.from_marian", "CapsuleMarianConfig.layer_aggregation_residual"),
@@ -73,6 +84,12 @@ PACKAGE_ONLY = frozenset(
         *("CapsulePreTrainedConfig.register_for_auto_class", "CapsulePreTrainedConfig.to_dict"),
         *("CapsulePreTrainedConfig._same_values", "CapsulePreTrainedConfig.loadable_types"),
         *("CapsulePreTrainedConfig.current_names", "CapsuleMarianConfig.current_names"),
+        *("CapsulePreTrainedConfig.__post_init__", "CapsulePreTrainedConfig.to_diff_dict"),
+        *("CapsuleMarianConfig.loadable_types", "CapsuleMarianConfig.lora_target_modules"),
+        *("CapsuleMarianPreTrainedModel.get_position_embeddings",),
+        *("CapsuleMarianPreTrainedModel.resize_position_embeddings",),
+        *("refuses_misspelt", "refuse_paged", "Stack.check_inputs"),
+        *("check_labels", "check_votes", "check_shape", "check_activation"),
         *("CapsulePreTrainedConfig.lora_target_modules", "CapsulePreTrainedConfig.coverage_calibration"),
         *("CapsulePreTrainedModel.__init__", "CapsulePreTrainedModel._has_config"),
         *("CapsulePreTrainedModel.from_pretrained", "CapsulePreTrainedModel._upload_modified_files"),
@@ -87,6 +104,10 @@ def unused_definitions(config: PreTrainedConfig) -> frozenset[str]:
     """Return the definitions and methods of `SEAMS` that a model of this configuration does not need."""
     named: set[str] = set()
     needed: set[str] = set()
+    if getattr(config, "layer_aggregation_update_scale", 1.0) == 1.0:
+        named.add("ScaledLinear")
+    if not routes(config):
+        named |= {"TranslationModel.generate", "TranslationModel._force_routing_weights", "_only_routings"}
     for setting, values in SEAMS.items():
         if hasattr(config, setting):
             named.update(*values.values())
@@ -99,10 +120,35 @@ def facts(config: PreTrainedConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in (*SEAMS, *FIXED) if hasattr(config, name)}
 
 
+def routes(config: PreTrainedConfig) -> bool:
+    """Return whether a model has routing weights to return."""
+    switches = ("layer_aggregation", "head_aggregation", "guided_routing", "aggregation")
+    return not {getattr(config, switch, "none") for switch in switches}.isdisjoint(ROUTINGS)
+
+
+def capsule_sources(config: PreTrainedConfig) -> set[str]:
+    """Return what capsules and votes of a model are computed from: "all" capsules, or its "own" one."""
+    fields = ["head_aggregation_vote_input"] if getattr(config, "head_aggregation", "concat") != "concat" else []
+    if getattr(config, "layer_aggregation", "none") in ("dynamic_routing", "em_routing"):
+        fields += ["layer_aggregation_capsule_input", "layer_aggregation_vote_input"]
+    return {getattr(config, field) for field in fields}
+
+
+def unused_arguments(config: PreTrainedConfig) -> dict[str, Any]:
+    """Return arguments, fields of outputs and variables that no model of this configuration has, with their values."""
+    unused: dict[str, Any] = {}
+    if getattr(config, "guided_routing", "none") == "none":
+        unused |= {"output_guided_capsules": False}
+        unused |= dict.fromkeys(("guided_capsules", "unguided_state", "bow_loss", "bca_loss"))
+    if not routes(config):
+        unused |= {"output_routing_weights": False, "routing_weights": None, "routings": None}
+    return unused
+
+
 def substitutes(config: PreTrainedConfig) -> dict[str, str]:
     """Return the names that simpler ones replace in the code of an export."""
     has_guidance = getattr(config, "guided_routing", "none") != "none"
     unguided = (
         {} if has_guidance else {"PastFutureModel": "TranslationModel", "GuidedConfig": "CapsulePreTrainedConfig"}
     )
-    return {"capsule_config": "strict", **unguided}
+    return {"capsule_config": "strict", "summed_in_blocks": "summed", **unguided}

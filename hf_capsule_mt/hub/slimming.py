@@ -13,10 +13,24 @@ from typing import Any
 
 from transformers import MarianConfig, PreTrainedConfig
 
-from hf_capsule_mt.hub.folding import Edit, Text, fold
-from hf_capsule_mt.hub.seams import PACKAGE_ONLY, facts, substitutes, unused_definitions
+from hf_capsule_mt.hub.arguments import without_arguments
+from hf_capsule_mt.hub.folding import LONGEST_LINE, Edit, Text, fold
+from hf_capsule_mt.hub.seams import (
+    PACKAGE_ONLY,
+    capsule_sources,
+    facts,
+    substitutes,
+    unused_arguments,
+    unused_definitions,
+)
 
-TABLES = ("COMBINATIONS", "ROUTING_METHODS", "GUIDANCES")  # of the definitions for the values of a field
+TABLES = {  # of the definitions for the values of fields
+    "COMBINATIONS": ("layer_aggregation",),
+    "ROUTING_METHODS": ("layer_aggregation", "head_aggregation"),
+    "GUIDANCES": ("guided_routing",),
+}
+# what is in parentheses on lines of its own, or nothing is any more
+SPLIT_ITEMS = re.compile(r"^( *[^\n#]*[\w ][({])\n(?: +([^\n(]*[^\n(,])\n?)? *([)}][^\n]*)$", re.MULTILINE)
 VALIDATION = "validate_"  # how the names of a configuration's checks begin
 
 
@@ -26,10 +40,14 @@ def slim(source: str, config: PreTrainedConfig) -> str:
         if not re.search(rf"^(class|def) {name}\b", source, re.MULTILINE):
             source = re.sub(rf"\b{name}\b", simpler, source)
     known = facts(config)
+    left_out = PACKAGE_ONLY | unused_definitions(config)
     text = Text(source)
-    source = text.edited(_without_members(text, PACKAGE_ONLY | unused_definitions(config)))
-    text = Text(fold(source, known, _consequences(config)))
-    return text.edited([*_without_entries(text, set(known.values())), *_fixed_fields(text, known)])
+    source = text.edited(_without_members(text, left_out))
+    unused = unused_arguments(config)
+    text = Text(fold(source, known, {**_consequences(config), **unused}, left_out))
+    source = without_arguments(text.edited(_without_checks(text, left_out)), unused.keys())
+    text = Text(SPLIT_ITEMS.sub(_joined, source))
+    return text.edited([*_without_entries(text, known), *_fixed_fields(text, known)])
 
 
 def without_unused_fields(code: str, config: PreTrainedConfig) -> str:
@@ -39,7 +57,9 @@ def without_unused_fields(code: str, config: PreTrainedConfig) -> str:
     and what describes a feature that is off.
     """
     text = Text(code)
-    nodes = list(ast.walk(text.tree))
+    tidied = dict(_tidied_fields(text))
+    skipped = {part for node in tidied for part in ast.walk(node)}
+    nodes = [node for node in ast.walk(text.tree) if node not in skipped]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     read |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     defaults = {field.name: field.default for field in fields(config)}
@@ -56,7 +76,23 @@ def without_unused_fields(code: str, config: PreTrainedConfig) -> str:
             members = [(before, member) for before, member in pairwise(node.body) if _is_unread(member, unused, read)]
             edits += [text.after(before, member) for before, member in members]
             edits += _without_paragraphs(text, node.body[0], unused | fixed)
-    return text.edited(edits)
+    for statement, name in tidied.items():
+        if name in unused:
+            edits.append(Edit(text.starts[statement.lineno - 1], text.starts[statement.end_lineno or 0], ""))
+    shorter = text.edited(edits)
+    return shorter if shorter == code else without_unused_fields(shorter, config)
+
+
+def _tidied_fields(text: Text) -> Iterator[tuple[ast.stmt, str]]:
+    """Yield the statements of a `__post_init__` that only replace the value of one field, with its name."""
+    for owner in text.tree.body:
+        for member in owner.body if isinstance(owner, ast.ClassDef) else ():
+            if isinstance(member, ast.FunctionDef) and member.name == "__post_init__":
+                for statement in member.body:
+                    if isinstance(statement, (ast.Assign, ast.If)):
+                        names = {node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute)}
+                        if len(names) == 1:
+                            yield statement, names.pop()
 
 
 def _is_unread(member: ast.stmt, unused: Collection[str], read: Collection[str]) -> bool:
@@ -69,6 +105,16 @@ def _is_unread(member: ast.stmt, unused: Collection[str], read: Collection[str])
 def _consequences(config: PreTrainedConfig) -> dict[str, Any]:
     """Return what variables and attributes hold because of a configuration's values, where code tests them."""
     consequences: dict[str, Any] = {"_is_exported": lambda config_class: True, "type": type}
+    if getattr(config, "share_encoder_decoder_embeddings", True):
+        consequences["has_separate_vocabularies()"] = False
+    if len(sources := capsule_sources(config)) == 1:
+        consequences["capsule_source"] = sources.pop()
+    if getattr(config, "layer_aggregation_update_scale", 1.0) == 1.0:
+        consequences["update_scale"] = 1.0
+    if hasattr(config, "layer_aggregation_placement"):
+        consequences["self.adds"] = config.layer_aggregation_placement == "adds"
+    if getattr(config, "head_aggregation", "concat") == "concat":
+        consequences["config.aggregates_heads()"] = False
     if hasattr(config, "share_encoder_decoder_embeddings"):
         consequences["has_one_vocabulary"] = lambda config: config.share_encoder_decoder_embeddings
     if getattr(config, "layer_aggregation", None) == "none":
@@ -84,15 +130,48 @@ def _without_members(text: Text, left_out: Collection[str]) -> Iterator[Edit]:
     for node in text.tree.body:
         if isinstance(node, ast.ClassDef):
             for before, member in pairwise(node.body):
-                name = getattr(member, "name", getattr(getattr(member, "target", None), "id", ""))
+                target = member.targets[0] if isinstance(member, ast.Assign) else getattr(member, "target", None)
+                name = getattr(member, "name", getattr(target, "id", ""))
                 if f"{node.name}.{name}" in left_out or name.startswith(VALIDATION):
                     yield text.after(before, member)
 
 
-def _without_entries(text: Text, values: set[Any]) -> Iterator[Edit]:
+def _without_checks(text: Text, left_out: Collection[str]) -> Iterator[Edit]:
+    """Remove decorators and statements that only call what is left out, and loops and branches of nothing else."""
+    names = {name.rpartition(".")[2] for name in left_out}
+
+    def is_check(statement: ast.stmt) -> bool:
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+                return name in names
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name))):
+                return name in names
+            case ast.For() | ast.If():
+                return not statement.orelse and all(map(is_check, statement.body))
+        return False
+
+    for node in ast.walk(text.tree):
+        if isinstance(node, ast.FunctionDef):
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Name) and decorator.id in names:
+                    yield Edit(text.starts[decorator.lineno - 1], text.starts[decorator.lineno], "")
+        for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            for statement in block if isinstance(block, list) and len(block) > 1 else ():
+                if is_check(statement):
+                    yield Edit(text.starts[statement.lineno - 1], text.starts[statement.end_lineno or 0], "")
+
+
+def _joined(match: re.Match[str]) -> str:
+    """Join the lines of a match into one, unless it is too long."""
+    line = "".join(part.strip() if number else part for number, part in enumerate(match.groups(default="")))
+    return line if len(line) <= LONGEST_LINE else match[0]
+
+
+def _without_entries(text: Text, settings: dict[str, Any]) -> Iterator[Edit]:
     """Remove the entries of tables for values that the configuration does not have."""
     for node in text.tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict) and text.of(node.target) in TABLES:
+            values = {settings.get(field) for field in TABLES[text.of(node.target)]}
             before: ast.AST = node.annotation
             for key, entry in zip(node.value.keys, node.value.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value not in values:

@@ -86,7 +86,7 @@ def linear_map(in_features: int, out_features: int, bias: bool = True, update_sc
 
 
 def capsule_map(
-    source: str,
+    capsule_source: str,
     num_capsules: int,
     in_features: int,
     out_features: int,
@@ -94,7 +94,7 @@ def capsule_map(
     update_scale: float = 1.0,
 ) -> nn.Module:
     """L * in -> L * out: each of the L results from "all" capsules, or from its "own", which has the same index."""
-    if source == "own":
+    if capsule_source == "own":
         return PerCapsuleLinear(num_capsules, in_features, out_features, bias, update_scale)
     return linear_map(num_capsules * in_features, num_capsules * out_features, bias, update_scale)
 

@@ -14,7 +14,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from hf_capsule_mt.configuration.guided import GuidedConfig
 from hf_capsule_mt.modeling.generation import TranslationModel
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels, token_log_probs
+from hf_capsule_mt.modeling.losses import check_labels, token_log_probs
+from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 
 # a word whose FUTURE falls by less has not been seen to be translated
 SMALLEST_FALL = 1e-3

@@ -125,6 +125,11 @@ class Stack(CapsulePreTrainedModel):
 
     def embeddings_of(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Return the embeddings [B, T, e] of token ids [B, T], or those that are given in their place."""
+        self.check_inputs(input_ids, inputs_embeds)
+        return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+
+    def check_inputs(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> None:
+        """Refuse what cannot be embedded. On a GPU ids are not looked at: that would wait for it."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(
                 f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`: for a decoder, these "
@@ -141,21 +146,19 @@ class Stack(CapsulePreTrainedModel):
                 raise ValueError(
                     f"`input_ids` of {type(self).__name__} must be [batch, tokens], got {list(input_ids.shape)}{hint}"
                 )
-            try:
-                return self.embed_tokens(input_ids)
-            except IndexError:  # on a CPU; a GPU reports an assertion later, and checking ids there would wait for it
-                size = self.embed_tokens.num_embeddings
-                unknown = input_ids[(input_ids < 0) | (input_ids >= size)].tolist()
+            size = self.embed_tokens.num_embeddings
+            if may_read_values(input_ids) and len(unknown := input_ids[(input_ids < 0) | (input_ids >= size)]):
                 raise IndexError(
-                    f"`input_ids` of {type(self).__name__} must be token ids from 0 to {size - 1}, got {unknown[:5]}"
-                ) from None
+                    f"`input_ids` of {type(self).__name__} must be token ids from 0 to {size - 1}, got "
+                    f"{unknown[:5].tolist()}"
+                )
+            return
         width = self.embed_tokens.embedding_dim
         if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width:
             raise ValueError(
                 f"`inputs_embeds` of {type(self).__name__} must be [batch, tokens, {width}], got "
                 f"{list(inputs_embeds.shape)}"
             )
-        return inputs_embeds
 
     def checked_mask(self, name: str, mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
         """Check a padding mask [B, T] of states [B, T, d]; return it as bools, `None` if nothing is padding."""

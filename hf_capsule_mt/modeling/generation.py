@@ -16,8 +16,9 @@ from transformers.utils import ModelOutput, can_return_tuple
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
 from hf_capsule_mt.modeling.keywords import refuses_misspelt
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels, check_labels_given, cross_entropy
+from hf_capsule_mt.modeling.losses import check_labels, check_labels_given, cross_entropy
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
+from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 
 
 def generation_settings(model: PreTrainedModel, config: GenerationConfig | None) -> GenerationConfig:
@@ -70,8 +71,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
             num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
                 batches, on all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
-            kwargs: ignored, as in all models of transformers: `generate()` passes on, say, its `tokenizer`. What is
-                almost the name of an argument is refused.
+            kwargs: ignored, as in all models of transformers: `generate()` passes on, say, its `tokenizer`.
         """
         has_guided_losses = self.guided_losses is not None
         check_labels_given(labels, num_items_in_batch, has_guided_losses)
@@ -174,8 +174,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         decoding step computed there. They follow the winning beam, sampling and speculative decoding by themselves,
         and decoding keeps its speed.
         """
-        if kwargs.get("cache_implementation") == "paged":  # transformers would log an error, and return the source
-            raise ValueError(_cache_advice("paged"))
+        refuse_paged(kwargs)
         output = super().generate(inputs, *args, **kwargs)
         if not output_routing_weights:
             return output
@@ -230,6 +229,12 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         return self(
             **source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing_weights=True
         ).routing_weights
+
+
+def refuse_paged(generate_kwargs: dict[str, Any]) -> None:
+    """Refuse a cache with which transformers would log an error, and return the source."""
+    if generate_kwargs.get("cache_implementation") == "paged":
+        raise ValueError(_cache_advice("paged"))
 
 
 def _cache_advice(name: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt.configuration.guided import GuidedConfig
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 from hf_capsule_mt.routing.common import without_autocast
 
 # how many logits one product computes: more than `losses.py` does at once, as each product reads all embeddings again

@@ -73,10 +73,10 @@ class AddedHeadAggregation(nn.Linear):
 
 def build_output_projection(config: CapsuleMarianConfig, num_heads: int, site: str, layer: int) -> nn.Module:
     """Return the output projection of an attention: a linear map W^O, routing, or both."""
-    if config.aggregates_heads(site, layer):
-        adds = config.head_aggregation_placement == "adds"
-        return (AddedHeadAggregation if adds else HeadAggregation)(config, num_heads)
-    return nn.Linear(config.d_model, config.d_model)
+    if not config.aggregates_heads(site, layer):
+        return nn.Linear(config.d_model, config.d_model)
+    adds = config.head_aggregation_placement == "adds"
+    return (AddedHeadAggregation if adds else HeadAggregation)(config, num_heads)
 
 
 def project_heads(

@@ -129,10 +129,11 @@ class RoutedCombination(LayerAggregation, Router):
         return routed.capsules.flatten(-2), routed.weights
 
 
-# Every method that is not one of `ROUTING_METHODS`
 COMBINATIONS: dict[str, type[LayerAggregation]] = {
     "linear": LinearCombination,
     "dynamic_combination": DynamicCombination,
+    "dynamic_routing": RoutedCombination,
+    "em_routing": RoutedCombination,
     "dense": DenseSum,
     "depth_attention": DepthAttention,
     "mudd": MultiwayDenseSum,
@@ -146,7 +147,7 @@ def build_layer_aggregation(
     """Return what follows a stack of layers: the configured aggregation, or the top layer's output as it is."""
     if not enabled:
         return TopLayer()
-    return COMBINATIONS.get(config.layer_aggregation, RoutedCombination)(config, num_layers)
+    return COMBINATIONS[config.layer_aggregation](config, num_layers)
 
 
 def build_depth_connections(config: CapsuleMarianConfig, num_layers: int, enabled: bool) -> nn.ModuleList:

@@ -182,7 +182,8 @@ class CapsuleMarianEncoder(TransformerStack):
                 )
         implementation = implementation_of(self.config, output_attentions)
         mask = source_mask(self.config, attention_mask, hidden, implementation)
-        states, attentions, routings = [hidden], [], {}
+        states, attentions = [hidden], []
+        routings: dict[str, IterationWeights | None] = {}
         for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
             hidden, _ = connection(states)
             if not self.drops_layer(self.config.encoder_layerdrop):
@@ -256,7 +257,8 @@ class CapsuleMarianDecoder(TransformerStack):
         else:
             mask = target_mask(self.config, attention_mask, hidden, self_attention_cache, implementation)
         encoder_mask = source_mask(self.config, encoder_attention_mask, hidden, implementation, encoder_hidden_states)
-        states, attentions, cross_attentions, routings = [hidden], [], [], {}
+        states, attentions, cross_attentions = [hidden], [], []
+        routings: dict[str, IterationWeights | None] = {}
         for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
             hidden, _ = connection(states)
             if not self.drops_layer(self.config.decoder_layerdrop):

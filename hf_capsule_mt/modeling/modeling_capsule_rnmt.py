@@ -222,8 +222,8 @@ class CapsuleRNMTDecoder(RNMTStack):
             hidden, states = layer(hidden, first_state)
             hidden_states.append(compaction.restore(hidden))
             layer_states.append(states)
-        unguided_state = hidden_states[-1]
-        guided = self.guidance(unguided_state, source, keep, cache, output_routing_weights)
+        state = hidden_states[-1]
+        guided = self.guidance(state, source, keep, cache, output_routing_weights)
         hidden_states[-1] = guided.state
         if cache is not None:
             self.append(cache, layer_states, first_states, mask)
@@ -235,7 +235,7 @@ class CapsuleRNMTDecoder(RNMTStack):
             cross_attentions=(compaction.restore(attentions)[:, None],) if output_attentions else None,
             routing_weights=routing_weights if output_routing_weights else None,
             guided_capsules=guided.capsules if output_guided_capsules else None,
-            unguided_state=unguided_state if output_guided_capsules else None,
+            unguided_state=state if output_guided_capsules else None,
         )
 
     def begin(

@@ -41,7 +41,7 @@ class SourceCapsulesOutput(CapsuleEncoderOutput):
 @gives_both_cache_names
 @dataclass
 class CapsuleDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """The decoder output of transformers and, if asked for, `routing_weights` and what guided losses are made of.
+    """The decoder output of transformers and, if asked for, `routing_weights` and more.
 
     guided_capsules: the capsules [batch, positions, 2 n, width] of PAST (the first half) and FUTURE.
     unguided_state: the decoder's states [batch, positions, d] before PAST and FUTURE are added to them.
@@ -55,8 +55,7 @@ class CapsuleDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 @gives_both_cache_names
 @dataclass
 class CapsuleSeq2SeqModelOutput(Seq2SeqModelOutput):
-    """[`~transformers.modeling_outputs.Seq2SeqModelOutput`] and, if asked for, `routing_weights` of both stacks and
-    the `guided_capsules` and `unguided_state` of the decoder."""
+    """[`~transformers.modeling_outputs.Seq2SeqModelOutput`] and what the two stacks return beside it."""
 
     routing_weights: RoutingWeights | None = None
     guided_capsules: torch.Tensor | None = None
@@ -122,7 +121,7 @@ def join_stacks(
 
 
 # outputs of a base model that a generation model does not return
-BASE_MODEL_ONLY = ("last_hidden_state", "guided_capsules", "unguided_state")
+BASE_MODEL_ONLY = frozenset({"last_hidden_state", "guided_capsules", "unguided_state"})
 
 
 def translation_output(
@@ -135,9 +134,11 @@ def translation_output(
     """Return a base model's outputs with logits [B, T, V] and losses; `loss` is what a training minimises."""
     loss = nll_loss = None
     if losses is not None:
-        loss = losses.loss + sum(part for part in (bow_loss, bca_loss) if part is not None)
+        loss = losses.loss
+        if bow_loss is not None or bca_loss is not None:
+            loss = loss + sum(part for part in (bow_loss, bca_loss) if part is not None)
         nll_loss = losses.nll_loss
-    fields: dict[str, Any] = {name: value for name, value in outputs.items() if name not in BASE_MODEL_ONLY}
+    values: dict[str, Any] = {name: value for name, value in outputs.items() if name not in BASE_MODEL_ONLY}
     return CapsuleSeq2SeqLMOutput(
-        loss=loss, logits=logits, nll_loss=nll_loss, bow_loss=bow_loss, bca_loss=bca_loss, **fields
+        loss=loss, logits=logits, nll_loss=nll_loss, bow_loss=bow_loss, bca_loss=bca_loss, **values
     )

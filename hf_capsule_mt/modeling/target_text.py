@@ -5,6 +5,10 @@ from itertools import takewhile
 from typing import Any
 
 
+def has_separate_vocabularies(tokenizer: Any) -> bool:
+    return bool(getattr(tokenizer, "separate_vocabs", False))
+
+
 def decode_target(tokenizer: Any, sequence: Iterable[int], clean_up_tokenization_spaces: bool | None = None) -> str:
     """Return the text of a generated sequence, from the decoder's start token on, without its special tokens.
 
@@ -12,7 +16,7 @@ def decode_target(tokenizer: Any, sequence: Iterable[int], clean_up_tokenization
     may be words, which it would leave out.
     """
     clean_up = clean_up_tokenization_spaces
-    if not getattr(tokenizer, "separate_vocabs", False):
+    if not has_separate_vocabularies(tokenizer):
         return str(tokenizer.decode(sequence, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up))
     special = set(tokenizer.all_special_tokens)
     words = [tokenizer.decoder.get(int(token), tokenizer.unk_token) for token in sequence][1:]

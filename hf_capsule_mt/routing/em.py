@@ -84,15 +84,11 @@ def em_routing(
     # Dividing by sigma^2 is not: it changes every number there, too.
     # Deviation: no paper adds `min_variance`. Without it the variance of equal votes is 0, and its density infinite.
     check_votes(votes, num_iterations, mask)
-    num_outputs = votes.shape[-2]
     for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
-        check_shape(name, beta, torch.Size([num_outputs]), votes)
-    if input_activation is not None:
-        if input_activation.dim() == votes.dim() - 2:
-            check_shape("input_activation", input_activation, votes.shape[:-2], votes)
-            input_activation = input_activation.unsqueeze(-1)
-        else:
-            check_shape("input_activation", input_activation, votes.shape[:-1], votes)
+        check_shape(name, beta, votes.shape[-2:-1], votes)
+    check_activation(input_activation, votes)
+    if input_activation is not None and input_activation.dim() == votes.dim() - 2:
+        input_activation = input_activation.unsqueeze(-1)
     lambdas = em_lambda_schedule(num_iterations, lambda_final) if lambda_schedule is None else tuple(lambda_schedule)
     if len(lambdas) != num_iterations:
         raise ValueError(f"`lambda_schedule` has {len(lambdas)} values for `num_iterations` {num_iterations}")
@@ -111,6 +107,13 @@ def em_routing(
         return with_weights(capsules, [zero_masked(logs.exp(), mask) for logs in log_assignments], votes)
     capsules = route_in_chunks(lambda *chunk: route(*chunk)[0], votes, mask, input_activation, shared=(beta_a, beta_u))
     return RoutingOutput(capsules, None)
+
+
+def check_activation(input_activation: torch.Tensor | None, votes: torch.Tensor) -> None:
+    """Check that an input activation is [..., N] or [..., N, M]."""
+    if input_activation is not None:
+        has_one_a_vote = input_activation.dim() != votes.dim() - 2
+        check_shape("input_activation", input_activation, votes.shape[: -1 if has_one_a_vote else -2], votes)
 
 
 def _route_em(

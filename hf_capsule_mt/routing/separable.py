@@ -59,9 +59,8 @@ def separable_routing(
 
     Relations: with the same votes in all iterations, no positions and no scoring network it is `dynamic_routing`.
     """
-    num_iterations = len(votes)
     for iteration_votes in votes:
-        check_votes(iteration_votes, num_iterations, mask)
+        check_votes(iteration_votes, len(votes), mask)
         check_shape("votes", iteration_votes, votes[0].shape, votes[0])
     if not votes:
         raise ValueError("`votes` must have the votes of at least one iteration, got none")

@@ -27,7 +27,7 @@ from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.data.encoding import DropoutDataset
 from hf_capsule_mt.hub.trainer_pushes import PushedCode
 from hf_capsule_mt.loading import share_weights
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import (

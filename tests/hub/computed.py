@@ -34,7 +34,7 @@ def computed(model):
     output = model(**source, labels=labels, output_routing_weights=True)
     output.loss.backward()
     results = {"logits": output.logits, "loss": output.loss}
-    results |= {f"weights of {name}": weights[-1] for name, weights in (output.routing_weights or {}).items()}
+    results |= {f"weights of {name}": weights[-1] for name, weights in (output.get("routing_weights") or {}).items()}
     results |= {f"gradient of {name}": tensor.grad for name, tensor in model.named_parameters()}
     for name, search in SEARCHES.items():
         results[name] = model.generate(**source, max_new_tokens=6, **search)

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 from hf_capsule_mt import CapsuleMarianConfig
-from hf_capsule_mt.modeling import losses
+from hf_capsule_mt.modeling import summed_losses
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, running_averages
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX, cross_entropy
+from hf_capsule_mt.modeling.losses import cross_entropy
+from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
 SMOOTHING = (0.0, 0.1, 1.0)
@@ -31,7 +32,7 @@ def reference(logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float
 
 @pytest.fixture(params=[22, 55, 10_000])  # 2 and 5 of 15 rows at once, or all
 def in_chunks(request, monkeypatch):
-    monkeypatch.setattr(losses, "LOGITS_ON_CPU", request.param)
+    monkeypatch.setattr(summed_losses, "LOGITS_ON_CPU", request.param)
 
 
 @pytest.mark.usefixtures("in_chunks")
