@@ -105,8 +105,8 @@ def read(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray], list[tuple
 
 
 def varint(number: int) -> bytes:
-    rest, last = divmod(number, 128)
-    return bytes([last | 128]) + varint(rest) if rest else bytes([last])
+    high, low = divmod(number, 128)
+    return bytes([low | 128]) + varint(high) if high else bytes([low])
 
 
 def message(field: int, content: bytes) -> bytes:
@@ -121,10 +121,10 @@ def sentencepiece_model(pieces: list[tuple[str, float]]) -> bytes:
         end = b"" if kind is None else b"\x18" + varint(kind)
         return message(1, message(1, text.encode()) + b"\x15" + struct.pack("<f", score) + end)
 
-    own = [piece("<unk>", 0.0, UNKNOWN), piece("<s>", 0.0, CONTROL), piece("</s>", 0.0, CONTROL)]
+    special = [piece("<unk>", 0.0, UNKNOWN), piece("<s>", 0.0, CONTROL), piece("</s>", 0.0, CONTROL)]
     trainer = message(2, b"\x18\x01")  # a unigram model
     normalizer = message(3, message(1, b"identity") + b"\x18\x01\x20\x01\x28\x01")  # a space first, none twice
-    return b"".join([*own, *(piece(*entry) for entry in pieces[4:]), trainer, normalizer])
+    return b"".join([*special, *(piece(*entry) for entry in pieces[4:]), trainer, normalizer])
 
 
 def main() -> None:
