@@ -8,13 +8,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from capsule_mt.files.outputs import naming_errors
+from capsule_mt.files.outputs import is_stream, naming_errors, remove_partials, write_output
 
 SECONDS_BETWEEN_TRIES = 0.05
 
 
 class OutputTakenError(BlockingIOError):
     """Another process is writing this output."""
+
+
+def write_alone(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a file while no other process writes it, whole or not at all; remove what killed processes left of it."""
+    with contextlib.nullcontext() if is_stream(path) else lock_output(path, wait=True):
+        remove_partials(Path(path))
+        write_output(path, content)
 
 
 @contextlib.contextmanager

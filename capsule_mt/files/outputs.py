@@ -57,6 +57,13 @@ def check_output_folder(path: "Path") -> None:
         raise ValueError(f"{path}: no permission to write into {folder}")
 
 
+def check_new_folder(path: "Path") -> None:
+    """Raise an error if a folder of this name cannot be written, or has files already."""
+    check_output_folder(path)
+    if path.exists() and any(path.iterdir()):
+        raise ValueError(f"{path}: exists and is not empty; name a new folder")
+
+
 def is_stream(path: str | os.PathLike[str]) -> bool:
     """Return whether a path names a device, a pipe or a descriptor, which must not be replaced by a file."""
     if os.path.abspath(path).startswith(NAMES_OF_STREAMS):
@@ -119,20 +126,26 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def open_folder(path: "Path") -> "Iterator[Path]":
     """Yield a new folder that gets the name `path` once the block has ended without an error.
 
-    Nothing may be in `path` if it exists. What a killed process left is removed.
+    `path` must be new or empty. No other process writes it meanwhile, and what a killed one left is removed. Errors of
+    writing name `path`.
     """
     import shutil
 
-    partial = path.with_name(f"{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        yield partial
-        if path.exists():
-            path.rmdir()
-        partial.rename(path)
-    except BaseException:
+    from capsule_mt.files.lock import lock_output  # late: it imports this module
+
+    check_new_folder(path)
+    target = path.resolve()
+    if target.exists():
+        target.rmdir()  # now: the lock of a folder that exists would be in it
+    partial = target.with_name(f"{target.name}.partial")
+    with naming_errors(path), lock_output(target):
         shutil.rmtree(partial, ignore_errors=True)
-        raise
+        try:
+            yield partial
+            partial.rename(target)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
 
 
 def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from hf_capsule_mt.hub import pushing
 from tests.fixtures.kills import KILLS, count_kills
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
@@ -18,6 +19,8 @@ COMMANDS = {
     "capsules": "convert marian out/capsules --from marian --set guided_routing=guided",
     "evaluation": "evaluate --hypotheses other.de --references in.de --output out/evaluation.json",
     "comparison": "compare a=in.de b=other.de --references in.de --output out/comparison.json",
+    "export": "export first out/export",
+    "analysis": "analyze guided --sources in.en --targets in.de --output out/analysis",
 }
 TEXTS = {
     "in.en": "a man sleeps\na dog\nthe cat sees a dog\n",
@@ -31,6 +34,7 @@ def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
     for name in ("first", "second"):
         save_tiny_checkpoint(folder / name)
+    save_tiny_checkpoint(folder / "guided", guided_routing="guided", guided_capsule_dim=8)
     save_tiny_marian(folder / "marian")
     for name, text in TEXTS.items():
         (folder / name).write_text(text)
@@ -41,6 +45,7 @@ def inputs(tmp_path_factory):
 def prepare(inputs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(1)  # a fork has no other threads
+    monkeypatch.setattr(pushing, "check_export", lambda folder: None)  # takes seconds, and writes nothing there
     for path in inputs.iterdir():
         (tmp_path / path.name).symlink_to(path)
 
