@@ -48,9 +48,7 @@ def rows_of(encoder, text, layer):
 
 def test_a_pair_that_takes_too_long_is_refused(witness):
     witness.compare([" ".join(["bal"] * 900)], ["den"])
-    with pytest.raises(
-        ValueError, match=r"have 1002 and 1002 tokens, .* up to 1000000 times: cut them into sentences"
-    ):
+    with pytest.raises(ValueError, match=r"have 1002 and 1002 tokens, .* up to 1000000 times: cut them"):
         witness.compare(["bal " * 1000], ["bal " * 1000])
 
 
