@@ -34,7 +34,7 @@ from pathlib import Path
 from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.commands import HF_INSTALL, further_commands
 from capsule_mt.commands.console import CommandParser, add_languages, new_folder
-from capsule_mt.files.outputs import open_folder
+from capsule_mt.files.lock import open_folder
 from capsule_mt.files.reading import read_lines
 from capsule_mt.models.weights import SMALL_FILE
 

@@ -122,32 +122,6 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.close(folder)
 
 
-@contextlib.contextmanager
-def open_folder(path: "Path") -> "Iterator[Path]":
-    """Yield a new folder that gets the name `path` once the block has ended without an error.
-
-    `path` must be new or empty. No other process writes it meanwhile, and what a killed one left is removed. Errors of
-    writing name `path`.
-    """
-    import shutil
-
-    from capsule_mt.files.lock import lock_output  # late: it imports this module
-
-    check_new_folder(path)
-    target = path.resolve()
-    if target.exists():
-        target.rmdir()  # now: the lock of a folder that exists would be in it
-    partial = target.with_name(f"{target.name}.partial")
-    with naming_errors(path), lock_output(target):
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            yield partial
-            partial.rename(target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-
-
 def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file as `open_output` does; text as UTF-8."""
     with open_output(path) as stream:

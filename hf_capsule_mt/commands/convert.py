@@ -13,7 +13,7 @@ from typing import Any
 
 from capsule_mt.commands import convert as light
 from capsule_mt.commands.console import CommandParser, new_folder
-from capsule_mt.files.outputs import open_folder
+from capsule_mt.files.lock import open_folder
 from hf_capsule_mt.commands.arguments import checkpoint
 
 

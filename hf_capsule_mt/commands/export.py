@@ -7,6 +7,7 @@ README.md, or one generated from `train_result.json` and `--results`.
 """
 
 from capsule_mt.commands.console import CommandParser, checkpoint_folder, new_folder
+from capsule_mt.files.lock import open_folder
 from hf_capsule_mt.commands.push import add_card_options, card_results
 
 
@@ -19,5 +20,6 @@ def main() -> None:
     from hf_capsule_mt.hub import write_folder
 
     name = arguments.output.name
-    write_folder(arguments.checkpoint, arguments.output, name, card_results(arguments), arguments.license)
+    with open_folder(arguments.output) as partial:
+        write_folder(arguments.checkpoint, partial, name, card_results(arguments), arguments.license)
     print(f"{arguments.output} is complete, and loads without the package")

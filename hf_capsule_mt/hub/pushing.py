@@ -11,7 +11,6 @@ from huggingface_hub import CommitInfo, HfApi, ModelCard
 from huggingface_hub.utils import validate_repo_id
 from yaml import YAMLError
 
-from capsule_mt.files.outputs import open_folder
 from hf_capsule_mt.hub.cards import model_card, renamed_card
 from hf_capsule_mt.hub.exporting import check_export, export
 from hf_capsule_mt.loading import load_checkpoint, stored_dtype
@@ -38,20 +37,18 @@ def write_folder(
     A checkpoint that has a card, as released ones do, keeps it, unless the results have a recipe to make one from.
 
     Args:
-        folder: new or empty; nothing is in it until the test has passed.
         results, license: for the card (`model_card`).
     """
     results = list(results)
     old_card = _card_of(Path(checkpoint), results)
     model, tokenizer = load_checkpoint(checkpoint, dtype=stored_dtype(checkpoint))
+    export(model, tokenizer, folder)
     if old_card is None:
         card = model_card(name, model.config.to_dict(), results, license=license)
     else:
         card = renamed_card(old_card, name, license=license)
-    with open_folder(Path(folder)) as partial:
-        export(model, tokenizer, partial)
-        (partial / CARD).write_text(str(card), encoding="utf-8")
-        check_export(partial)
+    Path(folder, CARD).write_text(str(card), encoding="utf-8")
+    check_export(folder)
 
 
 def _card_of(checkpoint: Path, results: Iterable[Mapping[str, Any]]) -> str | None:
@@ -92,8 +89,7 @@ def push(
         repo_id: "owner/name". The repository is created if it does not exist.
     """
     check_repo_id(repo_id)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary, "checkpoint")
+    with tempfile.TemporaryDirectory() as folder:
         write_folder(checkpoint, folder, repo_id, results, license)
         api = HfApi()
         with _explained_failures(repo_id):

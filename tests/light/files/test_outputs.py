@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from capsule_mt.files import lock
-from capsule_mt.files.lock import lock_output
+from capsule_mt.files.lock import lock_output, open_folder
 from capsule_mt.files.outputs import (
     check_output_folder,
     check_outputs,
-    open_folder,
     open_output,
     remove_partials,
     write_output,
