@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # importing it takes 4 ms, and a run that writes to stdout do
 
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
 MAX_OBJECT, MAX_SMALL_OBJECT = 1 << 26, 1 << 20  # bytes
+ERROR_OF_RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers have classes of their own
 NUMBERS = itertools.count()  # of partial files: a process may have several open at once
 
 
@@ -84,6 +85,11 @@ def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         if error.errno is not None and error.filename is None:
             error.filename = os.fspath(path)
         raise
+    except Exception as error:
+        number = ERROR_OF_RUST.search(str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) from error
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The commands that need torch, killed before each change of their folder: they then end as if none was."""
 
+import re
 import shutil
 import sys
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from hf_capsule_mt.hub import pushing
-from tests.fixtures.kills import KILLS, count_kills
+from tests.fixtures.kills import KILLS, contents, count_kills, refusal_by_a_full_disk
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="forks")]
@@ -61,3 +62,14 @@ def test_a_killed_command_runs_again(name, prepare, tmp_path):
     num_kills = count_kills(COMMANDS[name], tmp_path / "out", prepare)
     print(f"{name}: {num_kills} kills")
     assert num_kills >= KILLS[name]
+
+
+@pytest.mark.parametrize("most_bytes", [100, 40_000])  # what the configuration exceeds, and only the weights
+@pytest.mark.parametrize("name", ["marianmt", "capsules", "export"])
+def test_a_full_disk_is_one_error_and_leaves_nothing(name, most_bytes, prepare, tmp_path):
+    prepare()
+    original = contents(tmp_path / "out")
+    status, message = refusal_by_a_full_disk(COMMANDS[name], most_bytes)
+    assert (status, "Traceback" in message) == (1, False), message
+    assert re.search(r"error: \[Errno 27\] File too large: '(.*/)?out/", message.splitlines()[-1]), message
+    assert contents(tmp_path / "out") == original
