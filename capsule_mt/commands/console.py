@@ -260,6 +260,17 @@ def folder(text: str) -> "Path":
     return file_path(text)
 
 
+def new_folder(text: str) -> "Path":
+    """An `argparse` type: a folder to write, which is new or empty."""
+    from capsule_mt.files.outputs import check_new_folder  # late: most commands write no folder
+
+    try:
+        check_new_folder(path := file_path(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return path
+
+
 def checkpoint_folder(text: str) -> "Path":
     """An `argparse` type: a folder with a saved model, or with an adapter and the name of its model."""
     if not (folder(text) / "config.json").is_file():

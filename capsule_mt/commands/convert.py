@@ -33,9 +33,8 @@ from pathlib import Path
 
 from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.commands import HF_INSTALL, further_commands
-from capsule_mt.commands.console import CommandParser, add_languages
-from capsule_mt.files.lock import lock_output
-from capsule_mt.files.outputs import naming_errors, open_folder
+from capsule_mt.commands.console import CommandParser, add_languages, new_folder
+from capsule_mt.files.lock import open_folder
 from capsule_mt.files.reading import read_lines
 from capsule_mt.models.weights import SMALL_FILE
 
@@ -51,8 +50,6 @@ def main() -> None:
     arguments = _parse_arguments(parser)
     is_cut = arguments.to == "int8" and arguments.languages is not None
     sources = [] if arguments.text is None or is_cut else _sentences(arguments.text)
-    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
-        parser.error(f"{arguments.out}: exists and is not empty; name a new folder")
     from capsule_mt.catalog.store import model_folder  # late: not every conversion is this distribution's
 
     model = Path(model_folder(arguments.model, "convert each of them"))
@@ -61,7 +58,7 @@ def main() -> None:
     from capsule_mt.models.loading import refuse_ctranslate2
 
     refuse_ctranslate2(model)
-    with lock_output(arguments.out), naming_errors(arguments.out), open_folder(arguments.out) as partial:
+    with open_folder(arguments.out) as partial:
         _convert(model, argparse.Namespace(**{**vars(arguments), "out": partial}), sources)
     for file in sorted(arguments.out.iterdir()):
         print(file)
@@ -88,7 +85,7 @@ def _ran_elsewhere(parser: CommandParser) -> bool:
 
 def _parse_arguments(parser: CommandParser) -> argparse.Namespace:
     parser.add_argument("model", help="the folder of a model, a .zip of OPUS-MT, or a name such as en-pt")
-    parser.add_argument("out", type=Path, help="the folder to write; it must be new or empty")
+    parser.add_argument("out", type=new_folder, help="the folder to write; it must be new or empty")
     parser.add_argument("--to", choices=TARGETS, required=True, help="the kind of files to write")
     parser.add_argument(
         "--languages",

@@ -8,13 +8,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from capsule_mt.files.outputs import naming_errors
+from capsule_mt.files.outputs import check_new_folder, is_stream, naming_errors, remove_partials, write_output
 
 SECONDS_BETWEEN_TRIES = 0.05
 
 
 class OutputTakenError(BlockingIOError):
     """Another process is writing this output."""
+
+
+def write_alone(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a file while no other process writes it, whole or not at all; remove what killed processes left of it."""
+    with contextlib.nullcontext() if is_stream(path) else lock_output(path, wait=True):
+        remove_partials(Path(path))
+        write_output(path, content)
 
 
 @contextlib.contextmanager
@@ -53,6 +60,30 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
                 lock_file.unlink()
         _set_lock(descriptor, is_locked=False)  # closing is not enough: forked processes have the descriptor, too
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def open_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder that gets the name `path` once the block has ended without an error.
+
+    `path` must be new or empty. No other process writes it meanwhile, and what a killed one left is removed. Errors of
+    writing name `path`.
+    """
+    import shutil  # late: not every lock is a folder's
+
+    check_new_folder(path)
+    target = path.resolve()
+    if target.exists():
+        target.rmdir()  # now: the lock of a folder that exists would be in it
+    partial = target.with_name(f"{target.name}.partial")
+    with naming_errors(path), lock_output(target):
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            yield partial
+            partial.rename(target)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
 
 
 def _locked(file: Path) -> int | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # importing it takes 4 ms, and a run that writes to stdout do
 
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
 MAX_OBJECT, MAX_SMALL_OBJECT = 1 << 26, 1 << 20  # bytes
+ERROR_OF_RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers have classes of their own
 NUMBERS = itertools.count()  # of partial files: a process may have several open at once
 
 
@@ -57,6 +58,13 @@ def check_output_folder(path: "Path") -> None:
         raise ValueError(f"{path}: no permission to write into {folder}")
 
 
+def check_new_folder(path: "Path") -> None:
+    """Raise an error if a folder of this name cannot be written, or has files already."""
+    check_output_folder(path)
+    if path.exists() and any(path.iterdir()):
+        raise ValueError(f"{path}: exists and is not empty; name a new folder")
+
+
 def is_stream(path: str | os.PathLike[str]) -> bool:
     """Return whether a path names a device, a pipe or a descriptor, which must not be replaced by a file."""
     if os.path.abspath(path).startswith(NAMES_OF_STREAMS):
@@ -77,6 +85,11 @@ def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         if error.errno is not None and error.filename is None:
             error.filename = os.fspath(path)
         raise
+    except Exception as error:
+        number = ERROR_OF_RUST.search(str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) from error
 
 
 @contextlib.contextmanager
@@ -113,26 +126,6 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             folder = os.open(target.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
-
-
-@contextlib.contextmanager
-def open_folder(path: "Path") -> "Iterator[Path]":
-    """Yield a new folder that gets the name `path` once the block has ended without an error.
-
-    Nothing may be in `path` if it exists. What a killed process left is removed.
-    """
-    import shutil
-
-    partial = path.with_name(f"{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        yield partial
-        if path.exists():
-            path.rmdir()
-        partial.rename(path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:

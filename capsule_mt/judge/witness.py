@@ -12,12 +12,14 @@ from capsule_mt.engine.library import product
 from capsule_mt.engine.program import Tensor
 from capsule_mt.judge.encoder import Encoder, mean_of
 from capsule_mt.models.tensors import floats, of_floats
+from capsule_mt.text.tokenizer_protocol import Encoded
 from capsule_mt.text.words import is_mark, words_of
 
 NEAR = 1.0  # of what is not there, such as the neighbour of the first word: nothing speaks against it
 UNKNOWN_SIMILARITY = 0.5  # of a word without a counterpart to compare it with
 MIN_PAIRED = 4  # pairs of words from which an order is told
 SPECIAL_TOKENS = 2  # around each part of a text
+MAX_COMPARED = 1_000_000  # tokens of a source times tokens of its translation: takes 2 s
 
 Matrix = list[list[float]]
 
@@ -79,15 +81,22 @@ class Witness:
         self.encoder, self.word_layer = encoder, word_layer
 
     def compare(self, sources: Sequence[str], translations: Sequence[str]) -> list[PairEvidence]:
-        """Return the evidence of each pair, neither of whose texts may be blank."""
-        encoded = self._encoded([*sources, *translations])
+        """Return the evidence of each pair, neither of whose texts may be blank; refuse a pair that is too long."""
+        texts = [*sources, *translations]
+        encodings = [self.encoder.tokenize(text) for text in texts]
+        for source, target in zip(encodings[: len(sources)], encodings[len(sources) :], strict=True):
+            if len(source.ids) * len(target.ids) > MAX_COMPARED:
+                raise ValueError(
+                    f"the texts of a pair have {len(source.ids)} and {len(target.ids)} tokens, and each of one is "
+                    f"compared with each of the other, up to {MAX_COMPARED} times: cut them into sentences"
+                )
+        encoded = self._encoded(texts, encodings)
         pairs = zip(encoded[: len(sources)], encoded[len(sources) :], strict=True)
         return [_evidence(source, target) for source, target in pairs]
 
-    def _encoded(self, texts: Sequence[str]) -> list[_Encoded]:
+    def _encoded(self, texts: Sequence[str], encodings: Sequence[Encoded]) -> list[_Encoded]:
         """Encode texts; those with more tokens than the encoder reads in parts."""
         max_tokens = self.encoder.max_tokens - SPECIAL_TOKENS
-        encodings = [self.encoder.tokenize(text) for text in texts]
         parts: list[list[int]] = []
         for encoding in encodings:
             first, *inner, last = encoding.ids

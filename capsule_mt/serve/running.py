@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import errno
+import gc
 import logging
 import os
 import signal
@@ -27,6 +28,9 @@ from capsule_mt.text.detecting import Detector
 from capsule_mt.translate.text_translator import TextTranslator
 
 M_ARENA_MAX = -8  # of malloc.h
+# New objects between two searches for garbage. The start of the program sets 100,000, and memory then grows with each
+# request whose client leaves before the answer.
+COLLECTION_THRESHOLD = 1000
 SWITCH_SECONDS = 0.001  # a thread's turn in Python: cutting a long text takes many milliseconds
 LISTENING_ADVICE: dict[int | None, str] = {
     errno.EADDRINUSE: "; choose another --port",
@@ -184,6 +188,7 @@ def run_server(
     reload: loads the models to serve from SIGHUP on.
     """
     share_memory()
+    gc.set_threshold(COLLECTION_THRESHOLD)
     metrics, readers = Metrics(), Readers()
     batchers = batchers_of(translators)
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from capsule_mt.files.outputs import write_output
+from capsule_mt.files.lock import write_alone
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,5 +152,5 @@ def save_picture(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     file, picture = Path(path), io.BytesIO()
     figure.savefig(picture, format=file.suffix[1:] or None, dpi=120, bbox_inches="tight")
     plt.close(figure)
-    write_output(file, picture.getvalue())
+    write_alone(file, picture.getvalue())
     return file

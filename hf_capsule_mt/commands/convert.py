@@ -9,13 +9,11 @@ int8, Marian's own files, and huggingface, which reads Marian's files.
 """
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from capsule_mt.commands import convert as light
-from capsule_mt.commands.console import CommandParser
-from capsule_mt.files.lock import lock_output
-from capsule_mt.files.outputs import naming_errors, open_folder
+from capsule_mt.commands.console import CommandParser, new_folder
+from capsule_mt.files.lock import open_folder
 from hf_capsule_mt.commands.arguments import checkpoint
 
 
@@ -35,7 +33,7 @@ def setting(text: str) -> tuple[str, Any]:
 def main() -> None:
     parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint, help="a folder with a model and its tokenizer, or a hub name")
-    parser.add_argument("output", type=Path, help="the folder to write")
+    parser.add_argument("output", type=new_folder, help="the folder to write; it must be new or empty")
     direction = parser.add_mutually_exclusive_group(required=True)
     direction.add_argument("--to", choices=(*light.HF_TARGETS, *light.TARGETS), help="what to write")
     direction.add_argument("--from", dest="source", choices=("marian",), help="what to read, to add capsules to it")
@@ -51,8 +49,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.set and arguments.source is None:
         parser.error("--set goes with --from marian")
-    if arguments.output.exists() and (not arguments.output.is_dir() or any(arguments.output.iterdir())):
-        parser.error(f"{arguments.output} exists and is not an empty folder")
     if arguments.to in light.TARGETS:
         light.main()
         return
@@ -68,7 +64,7 @@ def main() -> None:
         model: Any = CapsuleMarianMTModel.from_marian(arguments.checkpoint, **settings)
     else:
         model = marianmt_of(arguments.checkpoint, tokenizer)
-    with lock_output(arguments.output), naming_errors(arguments.output), open_folder(arguments.output) as partial:
+    with open_folder(arguments.output) as partial:
         model.save_pretrained(partial)
         share_weights(partial)
         tokenizer.save_pretrained(partial)

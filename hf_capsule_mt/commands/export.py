@@ -6,24 +6,20 @@ The folder holds the weights, the tokenizer, the code of the model in one file, 
 README.md, or one generated from `train_result.json` and `--results`.
 """
 
-from pathlib import Path
-
-from capsule_mt.commands.console import CommandParser, checkpoint_folder
-from capsule_mt.files.outputs import check_output_folder
+from capsule_mt.commands.console import CommandParser, checkpoint_folder, new_folder
+from capsule_mt.files.lock import open_folder
 from hf_capsule_mt.commands.push import add_card_options, card_results
 
 
 def main() -> None:
     parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
-    parser.add_argument("output", type=Path, help="the folder to write")
+    parser.add_argument("output", type=new_folder, help="the folder to write; it must be new or empty")
     add_card_options(parser)
     arguments = parser.parse_args()
-    if arguments.output.resolve() == arguments.checkpoint.resolve():
-        parser.error(f"{arguments.output} is read and written: choose another folder")
-    check_output_folder(arguments.output)
     from hf_capsule_mt.hub import write_folder
 
     name = arguments.output.name
-    write_folder(arguments.checkpoint, arguments.output, name, card_results(arguments), arguments.license)
+    with open_folder(arguments.output) as partial:
+        write_folder(arguments.checkpoint, partial, name, card_results(arguments), arguments.license)
     print(f"{arguments.output} is complete, and loads without the package")

@@ -7,14 +7,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.files.lock import lock_output
-from capsule_mt.files.outputs import is_stream, remove_partials, write_output
+from capsule_mt.files.lock import write_alone
 
 SOFTWARE = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
@@ -52,9 +50,7 @@ def stamped(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
     """Write a result as JSON, with the command, the time and the environment; remove what killed processes left."""
-    with nullcontext() if is_stream(path) else lock_output(path, wait=True):
-        remove_partials(Path(path))
-        write_output(path, json.dumps(stamped(result), indent=2) + "\n")
+    write_alone(path, json.dumps(stamped(result), indent=2) + "\n")
     return Path(path)
 
 

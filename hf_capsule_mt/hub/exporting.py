@@ -141,7 +141,7 @@ def check_export(folder: str | os.PathLike[str]) -> None:
             text=True,
             check=False,
         )
-    fails = f"{path} fails its load test on transformers {transformers.__version__}"
+    fails = f"the export fails its load test on transformers {transformers.__version__}"
     if completed.returncode != 0:
         raise LoadTestError("\n".join([f"{fails}:", *completed.stderr.strip().splitlines()[-8:]]))
     loaded = Probe(*json.loads(completed.stdout.splitlines()[-1]))

@@ -78,7 +78,7 @@ def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path,
     with pytest.raises(ValueError, match='guided_routing="guided"'):
         convert(guided, tmp_path / "lost", "--to", "marianmt")
     for words, message in (
-        ((stock, guided, "--to", "marianmt"), "exists and is not an empty folder"),
+        ((stock, guided, "--to", "marianmt"), "exists and is not empty; name a new folder"),
         ((stock, tmp_path / "x", "--to", "int8", "--set", "dropout=0"), "--set goes with --from marian"),
     ):
         with pytest.raises(SystemExit):

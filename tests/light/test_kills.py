@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from capsule_mt.conversions.to_huggingface import write_huggingface
 from tests.fixtures.kills import KILLS, contents, count_kills, refusal_by_a_full_disk, run_program
 from tests.fixtures.students import write_student
 from tests.fixtures.word_for_word import TRANSLATION, sentences
@@ -21,8 +22,10 @@ COMMANDS = {
         "score model --sources in.txt --translations target.txt --output out/scores.tsv --window 2 --coverage deletion"
     ),
     "int8": "convert model out/int8 --to int8",
+    "small": "convert model out/small --to small --text in.txt",
     "web": "convert model out/web --to web --languages en-de",
     "huggingface": "convert student out/hf --to huggingface",
+    "marian": "convert checkpoint out/marian --to marian",
     "a calibration": "calibrate model many.txt many.target --sentences 20 --method deletion --output out/model",
     "a calibration in place": "calibrate out/own many.txt many.target --sentences 20 --method deletion",
 }
@@ -32,7 +35,7 @@ COMMANDS = {
 def folder(word_for_word, tmp_path, monkeypatch):
     lines, many = sentences(6, seed=5), sentences(60, seed=6)
     shutil.copytree(word_for_word, tmp_path / "model")
-    write_student(tmp_path / "student")
+    write_huggingface(write_student(tmp_path / "student"), tmp_path / "checkpoint")
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
     entries = "".join(f'\nmsgid "{line}"\nmsgstr ""\n' for line in lines)
     (tmp_path / "in.po").write_text('msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n' + entries)

@@ -63,7 +63,7 @@ WRONG = {
     "translate em --input two --shortlist": "`capsule-mt shortlist CHECKPOINT SOURCE TARGET` of hf-capsule-mt",
     # outputs are refused before anything is read
     "translate broken --input two --output two": "two is read and written",
-    "export em empty_folder/../em": "empty_folder/../em is read and written: choose another folder",
+    "export em empty_folder/../em": "empty_folder/../em: exists and is not empty; name a new folder",
     "compare a=three b=two --references two --output empty/out": "empty is a file",
 }
 

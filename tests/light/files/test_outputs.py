@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from capsule_mt.files import lock
-from capsule_mt.files.lock import lock_output
+from capsule_mt.files.lock import lock_output, open_folder
 from capsule_mt.files.outputs import (
     check_output_folder,
     check_outputs,
@@ -99,6 +99,21 @@ def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="no permission to write"):
             check()
     assert not (tmp_path / "a").exists()
+
+
+def test_an_empty_folder_is_written_and_another_one_refused(tmp_path):
+    """The lock of a folder that exists would be in it."""
+    (tmp_path / "out").mkdir()
+    with open_folder(tmp_path / "out") as partial:
+        partial.mkdir()
+        (partial / "file").write_text("new")
+        assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "file"]
+    with pytest.raises(ValueError, match="out: exists and is not empty; name a new folder"):
+        open_folder(tmp_path / "out").__enter__()
+    with pytest.raises(FileNotFoundError), open_folder(tmp_path / "other") as partial:
+        (partial / "file").write_text("in no folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 # without the package, whose imports take seconds

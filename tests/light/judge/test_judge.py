@@ -46,6 +46,12 @@ def rows_of(encoder, text, layer):
     return [list(numbers[start : start + WIDTH]) for start in range(0, len(numbers), WIDTH)]
 
 
+def test_a_pair_that_takes_too_long_is_refused(witness):
+    witness.compare([" ".join(["bal"] * 900)], ["den"])
+    with pytest.raises(ValueError, match=r"have 1002 and 1002 tokens, .* up to 1000000 times: cut them"):
+        witness.compare(["bal " * 1000], ["bal " * 1000])
+
+
 def test_evidence_is_that_of_plain_loops(encoder, witness):
     """Words of one token each, so that a word's similarity is its token's."""
     source, target = "bal den fir gom kun", "den bal kal fir"

@@ -1,22 +1,31 @@
 """No text makes a function crawl: the time that each takes grows in proportion to a repeated text.
 
-`tests/system/test_patterns.py` tests patterns alone. Here are the functions around them, on 400 and on 1,600 units.
+`tests/system/test_patterns.py` tests patterns alone. Here are the functions around them, on 400 and on 1,600 units,
+and every public name of docs/api.md that takes a text.
 """
 
+import contextlib
 import gc
+import inspect
 import re
 import time
+from pathlib import Path
+from pydoc import locate
 
 import pytest
 
+from capsule_mt import CoverageOptions, Encoder, Judge, PivotTranslator, translate_file
 from capsule_mt.checks.rules import checks_of
 from capsule_mt.formats.menu_keys import with_key
 from capsule_mt.formats.reading import parse
 from capsule_mt.formats.units import Translated
+from capsule_mt.judge.numbers import read_numbers
 from capsule_mt.text.reading import Reading
 from capsule_mt.text.restoring import restored
 from capsule_mt.text.segments import Segmenter, join_translations
 from capsule_mt.text.tokenizer_protocol import Encoded
+from tests.light.decoders import translator
+from tests.light.judge.encoders import write_encoder
 from tests.light.text.fakes import reading_of
 
 NUM_UNITS, GROWTH = 400, 4
@@ -183,6 +192,55 @@ def test_files_are_read_and_written_in_linear_time(format):
     if format == "json":
         short, long = (f"{{{text.rstrip(',')[:-2]}}}" for text in (short, long))
     assert not grows_too_fast(read_and_written, [short.encode()], [long.encode()])
+
+
+ECHO = translator(tokenizer=SpacedWords(), longest_source=64)
+PUBLIC = {
+    "Translator.__call__": lambda text, _: ECHO(text, coverage=CoverageOptions(method="attention"), alignment=True),
+    "Translator.score": lambda text, _: ECHO.score([text], [text], coverage=CoverageOptions(method="attention")),
+    "Translator.cover": lambda text, _: ECHO.cover([text], [text]),
+    "PivotTranslator": lambda text, _: PivotTranslator(ECHO, ECHO)(text),
+    "checks.rules.checks_of": lambda text, _: checks(text),
+    "translate_file": lambda text, _: translate_file(text.encode(), "markdown", ECHO),
+    "Judge.score": lambda text, judge: unless_refused(judge.score, [text], [text]),
+    "Encoder.encode": lambda text, judge: unless_refused(judge.encoder.encode, [text]),
+    "Encoder.hidden_states": lambda text, judge: unless_refused(judge.encoder.hidden_states, [text]),
+}
+
+
+def unless_refused(call, *texts):
+    """Call with texts, which may be too long: a refusal takes linear time, too."""
+    with contextlib.suppress(ValueError):
+        return call(*texts)
+
+
+TEXT_ARGUMENTS = {"text", "texts", "source", "sources", "translation", "translations", "content"}
+API = Path(__file__).parents[3] / "docs" / "api.md"
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    encoder = Encoder.from_pretrained(write_encoder(tmp_path_factory.mktemp("encoder")), layers=[1, 2])
+    return Judge(encoder, read_numbers()._replace(layers=(1, 2)))
+
+
+@pytest.mark.parametrize("unit", ["bal ", "bal. ", "<b>", "%s, ", "\u6f22\u3002", "\n"], ids=repr)
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_takes_linear_time(name, unit, judge):
+    short, long = ((text_of(unit, count), judge) for count in (NUM_UNITS, GROWTH * NUM_UNITS))
+    assert not grows_too_fast(PUBLIC[name], short, long)
+
+
+def test_every_public_name_that_takes_a_text_is_timed():
+    entries = re.findall(r"(?m)^::: capsule_mt\.(\S+)(?:\n    options: \{members: \[(.*?)\])?", API.read_text("utf-8"))
+    names = [f"{name}.{member}" if member else name for name, members in entries for member in members.split(", ")]
+    assert {name for name in names if takes_text(locate(f"capsule_mt.{name}"))} == set(PUBLIC)
+
+
+def takes_text(thing):
+    """Return whether a public function, or the objects of a public class, are called with a text."""
+    call = thing.__call__ if inspect.isclass(thing) else thing
+    return bool(TEXT_ARGUMENTS & set(inspect.signature(call).parameters))
 
 
 @pytest.mark.parametrize(

@@ -572,6 +572,43 @@ def test_a_translation_has_at_most_a_factor_of_its_source(factor, node, portable
     assert nearly(node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": texts}), expected)
 
 
+# each public method that takes a text
+TIMED = {
+    "translate": "translator.translate(text, { coverage: true, alignment: true })",
+    "cover": "translator.cover(text, text)",
+}
+
+
+def test_every_method_that_takes_a_text_is_timed():
+    text = (FOLDER / "index.d.ts").read_text(encoding="utf-8")
+    for name in ("Translator", "TranslatorWorker"):
+        declared = re.search(rf"export class {name} {{(.*?)\n}}", text, re.DOTALL)[1]
+        assert set(re.findall(r"(?m)^  (\w+)\(texts?:", declared)) == set(TIMED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["a. ", "<b>a</b> ", "%s, "])
+@pytest.mark.parametrize("method", TIMED)
+def test_a_method_takes_linear_time(method, unit, node, tmp_path):
+    """Four times the text takes less than eight times as long, in one of five turns; quadratic time has sixteen."""
+    command(CHECKPOINTS / "capsule-marian-en-de", tmp_path / "out", "--to", "web")
+    script = f"""
+    const translator = await Translator.load(argument.model);
+    const seconds = (text) => {{
+      const start = process.cpuUsage();
+      {TIMED[method]};
+      const {{ user, system }} = process.cpuUsage(start);
+      return (user + system) / 1e6;
+    }};
+    const [short, long] = argument.texts;
+    seconds(short);
+    answer = [];
+    while (answer.length < 5 && !(answer.at(-1) < 8)) answer.push(seconds(long) / seconds(short));
+    """
+    ratios = node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": [unit * 50, unit * 200]})
+    assert ratios[-1] < 8, ratios
+
+
 @pytest.mark.slow
 def test_odd_texts(node, portable, tmp_path):
     folder = CHECKPOINTS / "capsule-marian-de-en"
