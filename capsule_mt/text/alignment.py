@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from capsule_mt.text.reading import Reading
+from capsule_mt.text.reading import Piece
 from capsule_mt.text.segments import Document
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.vocabulary import folded
@@ -49,7 +49,7 @@ def links_of(
     return links
 
 
-def restored_links(source: Reading, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
+def restored_links(source: Piece, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
     """Move links of a decoded translation to its restored text, and link each kept item to its copy."""
     decoded_words, words = list(WORDS.finditer(folded(decoded))), list(WORDS.finditer(folded(text)))
     matcher = difflib.SequenceMatcher(

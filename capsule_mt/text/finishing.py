@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from capsule_mt.text.casing import capital
 from capsule_mt.text.entities import without_entities
 from capsule_mt.text.keeping import Item, parts_of
-from capsule_mt.text.reading import Reading
+from capsule_mt.text.reading import Piece
 from capsule_mt.text.rewriting import with_target_signs
 from capsule_mt.text.rules import COPIED_KINDS, ITEM, PLAIN, QUOTES_OF_LANGUAGE, TAG_MARK, rows_of
 from capsule_mt.text.sentences import language_code, rules_of
@@ -109,13 +109,13 @@ def quotes_of(language: str | None) -> tuple[str, str] | None:
     return QUOTES_OF_LANGUAGE.get(language_code(language) or "")
 
 
-def typographic_quotes_of(reading: Reading) -> list[str]:
+def typographic_quotes_of(piece: Piece) -> list[str]:
     """Return a source's quotes, which the model reads as straight ones, if all are typographic; `[]` otherwise."""
-    if '"' not in reading.text or not reading.form.edits:
+    if '"' not in piece.text or not piece.form.edits:
         return []
-    texts = ((part, match) for part in reading.parts if part.edit is None for match in re.finditer('"', part.text))
-    spans = (reading.form.user_span(part.start + match.start(), part.start + match.end()) for part, match in texts)
-    quotes = [without_entities(reading.form.source[start:end]) for start, end in spans]
+    texts = ((part, match) for part in piece.parts if part.edit is None for match in re.finditer('"', part.text))
+    spans = (piece.form.user_span(part.start + match.start(), part.start + match.end()) for part, match in texts)
+    quotes = [without_entities(piece.form.source[start:end]) for start, end in spans]
     return quotes if TYPOGRAPHIC_QUOTES.issuperset(quotes) else []
 
 

@@ -1,4 +1,4 @@
-"""What a model reads of a part of a form: without tags, and with stand-ins for items that models do not copy.
+"""What goes through a model at once: a part of a form, without tags, and with stand-ins for items.
 
 A model reads placeholders, URLs and numbers, and mostly copies them. If it loses one, the sentence is translated again
 with a stand-in that models copy more often, such as a name. A placeholder for a number has a number as its stand-in
@@ -11,13 +11,18 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from capsule_mt.text.casing import LOWERCASE
 from capsule_mt.text.keeping import Item, items_with_spans
 from capsule_mt.text.rewriting import Edit, Form
 from capsule_mt.text.rules import AROUND_ITEMS, BREAK, NUMBER_PLACEHOLDER, STAND_INS
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import Offsets, is_mark
+from capsule_mt.text.tokenizer_protocol import Encoded
+from capsule_mt.text.words import Offsets, SourceWord, is_mark
+
+if TYPE_CHECKING:
+    from capsule_mt.text.glossary import Term
 
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
 YEAR = r"(?:1[5-9]|20)\d\d"
@@ -160,32 +165,105 @@ def partners_of(parts: Sequence[Part]) -> dict[int, int]:
     return partners
 
 
-class Reading:
-    """A part of a form as the model reads it.
+class Piece:
+    """What goes through the model at once: a sentence of a form, or a part of one that is too long.
 
     text: what the model reads; spans count its characters, unless they are said to be the user's or the form's.
-    prefix: what the model reads before the text.
     stand_ins: by the index of the part.
     tried: stand-ins that earlier translations have lost, one set for each translation.
-    offsets: of its tokens.
+    source_prefix: what the model reads before the text.
+    encoded: the tokens of both.
+    words: its words, if coverage is requested.
+    was_cut: whether the source was longer (`truncation`).
+    prefix: the tokens that its translation begins with.
+    terms: the glossary's terms in it.
+    is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
+    mark: the end of the sentence that the model reads otherwise, if it does.
+    case: of the user's line, if the model reads it in sentence case instead.
+    is_label: whether it is the only word of the user's line, as in a menu.
     """
+
+    source_prefix = ""
+    encoded = Encoded([], ())
+    words: Sequence[SourceWord] = ()
+    was_cut = is_glued = is_label = False
+    prefix: Sequence[int] = ()
+    terms: "Sequence[Term]" = ()
+    mark: Ending | None = None
+    case: str | None = None
 
     def __init__(
         self,
         form: Form,
         parts: Sequence[Part],
-        prefix: str = "",
         stand_ins: Mapping[int, str] | None = None,
         tried: Sequence[frozenset[str]] = (),
     ) -> None:
-        self.form, self.parts, self.prefix, self.tried = form, parts, prefix, tried
+        self.form, self.parts, self.tried = form, parts, tried
         self.items = [index for index, part in enumerate(parts) if part.is_item]
         self.tags = [index for index, part in enumerate(parts) if part.is_tag]
         self.stand_ins = self._first_stand_ins() if stand_ins is None else stand_ins
         self.part_texts = [self.stand_ins.get(index, part.text) for index, part in enumerate(parts)]
         self.text = "".join(self.part_texts)
         self.starts = [0, *accumulate(map(len, self.part_texts))]  # offsets of the parts in `text`, and its end
-        self.offsets: Offsets = ()
+
+    def with_parts(
+        self,
+        parts: Sequence[Part],
+        stand_ins: Mapping[int, str] | None = None,
+        tried: Sequence[frozenset[str]] = (),
+    ) -> "Piece":
+        """Return this piece with other parts, to be encoded again."""
+        piece = Piece(self.form, parts, stand_ins, tried)
+        vars(piece).update(vars(self) | vars(piece))
+        return piece
+
+    def with_prefix(self, prefix: Sequence[int]) -> "Piece":
+        """Return this piece with the tokens that its translation begins with."""
+        piece = self.with_parts(self.parts, self.stand_ins, self.tried)
+        piece.prefix = prefix
+        return piece
+
+    @property
+    def ids(self) -> list[int]:
+        """Its tokens, special ones included."""
+        return self.encoded.ids
+
+    @property
+    def offsets(self) -> Offsets:
+        """The characters of `text` that each token stands for."""
+        return self.encoded.offsets
+
+    @property
+    def source_offsets(self) -> Offsets:
+        """The characters of the user's text that each token stands for."""
+        return [offset and self.user_span(Span(*offset)) for offset in self.offsets]
+
+    def tokens_of(self, user_span: Span) -> list[int]:
+        """Return the indices of the tokens in a span of the user's text."""
+        offsets = enumerate(self.source_offsets)
+        return [token for token, token_span in offsets if token_span and overlaps(Span(*token_span), [user_span])]
+
+    @property
+    def copied_tokens(self) -> set[int]:
+        """The indices of tokens in items, such as placeholders."""
+        offsets = enumerate(self.offsets) if self.items else ()
+        return {index for index, span in offsets if span is not None and self.is_copied(Span(*span))}
+
+    @property
+    def keeps(self) -> bool:
+        """Whether its translation copies something, or must not have what it would copy."""
+        return bool(self.form.kinds or self.items)
+
+    @property
+    def ending(self) -> str | None:
+        """What the user's sentence has instead of the final mark that the model reads; `None` if it reads the same."""
+        if self.mark is None:
+            return None
+        start, end, mark = self.mark
+        ending = self.form.source[slice(*self.form.user_span(start, end))] if start < end else ""
+        # the user's marks may be full width, or ligatures
+        return ending if not ending or mark in ending or mark == "." else self.form.text[start:end]
 
     @property
     def span(self) -> Span:
@@ -243,8 +321,8 @@ class Reading:
         part = self.parts[self._index_at(span.start)]
         return part.edit is None and part.start == part.end
 
-    def with_unknown_words(self, spans: Sequence[Span]) -> "Reading":
-        """Return this text with words, whose spans are in order, as items."""
+    def with_unknown_words(self, spans: Sequence[Span]) -> "Piece":
+        """Return this piece with words, whose spans are in order, as items."""
         parts: list[Part] = []
         pending: list[Span] = []
         for span in spans:  # words with only marks between them are one item
@@ -261,25 +339,25 @@ class Reading:
                 parts.append(Part(edit.back or "", part.start + first, part.start + last, edit))
                 cut = last
             parts += _cut(part, cut, len(part.text)) if cut else [part]
-        return Reading(self.form, parts, self.prefix)
+        return self.with_parts(parts)
 
     # ---- other forms of a label
-    def with_colon(self) -> "Reading":
-        """Return this text with a colon after its last character, inside the tags around it."""
+    def with_colon(self) -> "Piece":
+        """Return this piece with a colon after its last character, inside the tags around it."""
         parts = list(self.parts)
         last = max(index for index, part in enumerate(parts) if not part.is_tag)
         parts.insert(last + 1, Part(":", parts[last].end, parts[last].end))
-        return Reading(self.form, parts, self.prefix)
+        return self.with_parts(parts)
 
-    def lowercased(self) -> "Reading":
-        """Return this text in lowercase; items, and parts whose length would change, stay as they are."""
+    def lowercased(self) -> "Piece":
+        """Return this piece in lowercase; items, and parts whose length would change, stay as they are."""
         parts = [
             part
             if part.edit is not None or len(part.text.lower()) != len(part.text)
             else part._replace(text=part.text.lower())
             for part in self.parts
         ]
-        return Reading(self.form, parts, self.prefix)
+        return self.with_parts(parts)
 
     # ---- stand-ins
     def _first_stand_ins(self) -> dict[int, str]:
@@ -289,15 +367,17 @@ class Reading:
         """
         lacked = [index for index in self.items if self.parts[index].kind == "unknown"]
         counts = [index for index in self.items if is_number_placeholder(self._edit(index))]
-        return self._with_unused([*lacked, *counts], {}) if lacked or counts else {}
+        return self._with_unused([*lacked, *counts], {}, ()) if lacked or counts else {}
 
     def _edit(self, index: int) -> Edit:
         return cast(Edit, self.parts[index].edit)
 
-    def _with_unused(self, items: Sequence[int], used: Mapping[int, str]) -> dict[int, str]:
+    def _with_unused(
+        self, items: Sequence[int], used: Mapping[int, str], tried: Sequence[frozenset[str]]
+    ) -> dict[int, str]:
         """Return the used stand-ins and an unused one for each item, while they last."""
         stand_ins = dict(used)
-        unavailable = {*frozenset().union(*self.tried), *stand_ins.values()}
+        unavailable = {*frozenset().union(*tried), *stand_ins.values()}
         words = "".join(part.text for part in self.parts if part.edit is None or part.edit.row not in AMOUNTS)
         is_in_words = lru_cache(lambda text: count_of(text, words) > 0)
         for index in items:
@@ -309,8 +389,8 @@ class Reading:
                 unavailable.add(stand_in)
         return stand_ins
 
-    def with_stand_ins(self, lost: Sequence[int]) -> "Reading | None":
-        """Return this text with new stand-ins for lost items; `None` if they have run out.
+    def with_stand_ins(self, lost: Sequence[int]) -> "Piece | None":
+        """Return this piece with new stand-ins for lost items; `None` if they have run out.
 
         If a placeholder for a number has lost its first stand-in, the model reads the placeholder itself.
         """
@@ -321,32 +401,35 @@ class Reading:
             for index in lost
             if self.tried or index not in self.stand_ins or not is_number_placeholder(self._edit(index))
         ]
-        stand_ins = Reading(self.form, self.parts, self.prefix, unchanged, tried)._with_unused(renewed, unchanged)
+        stand_ins = self._with_unused(renewed, unchanged, tried)
         if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in renewed):
             return None
-        return Reading(self.form, self.parts, self.prefix, stand_ins, tried)
+        return self.with_parts(self.parts, stand_ins, tried)
 
-    def around_items(self, ending: Ending | None) -> "list[tuple[Reading, bool]]":
-        """Return the parts between items that have words, and whether each has the ending."""
-        text = self.form.text
-        edges = [
-            self.parts[0].start,
-            *(offset for i in self.items for offset in (self.parts[i].start, self.parts[i].end)),
-        ]
+    def around_items(self) -> "list[Piece]":
+        """Return the parts between items that have words, as pieces."""
+        edges = [self.parts[0].start]
+        edges += (offset for index in self.items for offset in self.parts[index][1:3])
         edges.append(max(part.end for part in self.parts))
-        readings: list[tuple[Reading, bool]] = []
+        pieces: list[Piece] = []
         for start, end in zip(edges[::2], edges[1::2], strict=True):
             # else a model closes a quote that only begins here
-            content = text[start:end].replace(BREAK, " ")
+            content = self.form.text[start:end].replace(BREAK, " ")
             stripped = content.strip(AROUND_ITEMS)
             if not any(map(str.isalpha, stripped)):
                 continue
             first = start + content.index(stripped)
             last = first + len(stripped)
-            has_ending = ending is not None and first < ending.start and ending.end <= last
-            parts = parts_in(self.form, first, last, ending if has_ending else None)
-            readings.append((Reading(self.form, parts, self.prefix), has_ending))
-        return readings
+            has_mark = self.mark is not None and first < self.mark.start and self.mark.end <= last
+            mark = self.mark if has_mark else None
+            piece = self.with_parts(parts_in(self.form, first, last, mark))
+            piece.mark = mark
+            # a model begins each part with a capital
+            piece.case = self.case or (LOWERCASE if piece.text[:1].islower() else None)
+            piece.is_glued = not pieces and self.is_glued and piece.span.start == self.span.start
+            piece.terms = [term for term in self.terms if overlaps(term.span, [piece.span])]
+            pieces.append(piece)
+        return pieces
 
     # ---- items in a translation
     def lost(self, translation: str) -> list[int]:

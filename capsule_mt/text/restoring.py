@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from capsule_mt.text.keeping import Item
-from capsule_mt.text.reading import Reading, overlapping, partners_of
+from capsule_mt.text.reading import Piece, overlapping, partners_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
@@ -63,7 +63,7 @@ class Layout:
     words: the spans of the translation's words; an item is one word.
     """
 
-    def __init__(self, source: Reading, translation: str, words: list[Span], alignment: Alignment) -> None:
+    def __init__(self, source: Piece, translation: str, words: list[Span], alignment: Alignment) -> None:
         self.source, self.text, self.words, self.alignment = source, translation, words, alignment
         self.written = [translation[start:end] for start, end in words]
         self.is_mark = list(map(is_mark, self.written))
@@ -234,7 +234,7 @@ class Layout:
         return f"{item} " if any(offset == word.start for word in self.words) else f" {item}"
 
 
-def restored(source: Reading, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
+def restored(source: Piece, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
     """Return the text of a translation with the items and tags of its source, and without those the model invented.
 
     Args:

@@ -17,7 +17,7 @@ from capsule_mt.text.finishing import (
     with_quotes,
     without_marks,
 )
-from capsule_mt.text.segments import Piece
+from capsule_mt.text.reading import Piece
 from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.text.vocabulary import vocabulary_of
 
@@ -36,28 +36,27 @@ def written(
     align: how much each of them attends to each token of the source [T][S]; called only if there are tags.
     follows_source: otherwise, only items and the case are those of the source.
     """
-    reading = piece.reading
-    if reading is None or not piece.keeps:
+    if not piece.keeps:
         text = tokenizer.decode(ids)
     else:
         from capsule_mt.text.restoring import restored  # late: few texts have protected items
 
-        text = restored(reading, ids, tokenizer.decode, align)
+        text = restored(piece, ids, tokenizer.decode, align)
     (src_lang, tgt_lang), case, vocabulary = languages, piece.case, vocabulary_of(tokenizer)
-    if reading is None or not (follows_source or case):
+    if not (follows_source or case):
         return text  # as the model wrote it
-    quotes = typographic_quotes_of(reading)
+    quotes = typographic_quotes_of(piece)
     is_changed = piece.is_label or piece.mark is not None or case is not None or quotes or has_french_spaces(tgt_lang)
-    if follows_source and not (is_changed or reading.form.edits or re.search(r"\d\D\d", text)):
+    if follows_source and not (is_changed or piece.form.edits or re.search(r"\d\D\d", text)):
         return text  # most sentences
     text, items = with_marks(text)
     if not follows_source:
         return without_marks(restored_case(text, case, vocabulary, tgt_lang), items)
-    if "numbers" not in reading.form.kinds:
-        text = with_copied_numbers(text, reading.text, src_lang, tgt_lang)
+    if "numbers" not in piece.form.kinds:
+        text = with_copied_numbers(text, piece.text, src_lang, tgt_lang)
     if piece.is_label:
-        text = as_label(text, reading.user_text, has_dotless_i(tgt_lang))
-    elif reading.has_lowercased_first:
+        text = as_label(text, piece.user_text, has_dotless_i(tgt_lang))
+    elif piece.has_lowercased_first:
         text = capital(text[:1], has_dotless_i(tgt_lang)) + text[1:] if text else text
     if (ending := piece.ending) is not None:
         text = with_ending(text, ending)
@@ -66,4 +65,4 @@ def written(
     if has_french_spaces(tgt_lang):
         text = with_french_spaces(text)
     text = restored_case(text, case, vocabulary, tgt_lang)
-    return with_entities(without_marks(text, items), reading.user_text)
+    return with_entities(without_marks(text, items), piece.user_text)
