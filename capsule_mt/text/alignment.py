@@ -62,9 +62,9 @@ def restored_links(source: Piece, links: Iterable[Link], decoded: str, text: str
     }
     moved_links = [Link(link.source, moved[link.target]) for link in links if link.target in moved]
     for part in source.parts:
-        start = text.find(part.written) if part.is_item else -1
-        if part.edit is not None and start >= 0:
-            moved_links.append(Link(Span(part.edit.start, part.edit.end), Span(start, start + len(part.written))))
+        start = text.find(part.written) if part.edit.is_item else -1
+        if start >= 0:
+            moved_links.append(Link(part.edit.span, Span(start, start + len(part.written))))
     return moved_links
 
 

@@ -113,7 +113,7 @@ def typographic_quotes_of(piece: Piece) -> list[str]:
     """Return a source's quotes, which the model reads as straight ones, if all are typographic; `[]` otherwise."""
     if '"' not in piece.text or not piece.form.edits:
         return []
-    texts = ((part, match) for part in piece.parts if part.edit is None for match in re.finditer('"', part.text))
+    texts = ((part, match) for part in piece.parts if part.is_text for match in re.finditer('"', part.text))
     spans = (piece.form.user_span(part.start + match.start(), part.start + match.end()) for part, match in texts)
     quotes = [without_entities(piece.form.source[start:end]) for start, end in spans]
     return quotes if TYPOGRAPHIC_QUOTES.issuperset(quotes) else []

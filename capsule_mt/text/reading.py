@@ -11,11 +11,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from capsule_mt.text.casing import LOWERCASE
-from capsule_mt.text.keeping import Item, items_with_spans
-from capsule_mt.text.rewriting import Edit, Form
+from capsule_mt.text.rewriting import Edit, Form, keep_edits
 from capsule_mt.text.rules import AROUND_ITEMS, BREAK, NUMBER_PLACEHOLDER, STAND_INS
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer_protocol import Encoded
@@ -30,43 +29,35 @@ TAG_NAME = r"<(/?)([\w:-]+)"
 AMOUNTS = ("amount", "formula")
 
 
+NO_EDIT = Edit("", 0, 0, "")
+
+
 class Part(NamedTuple):
-    """A part of a reading: text, or an item or a tag.
+    """A part of a piece: text, or an item or a tag.
 
     text: what the model reads; of an item, what the translation has.
     start, end: its span of the form's text; both are the same for text that we add, such as a full stop.
+    edit: of an item or a tag.
     """
 
     text: str
     start: int
     end: int
-    edit: Edit | None = None
+    edit: Edit = NO_EDIT
 
     @property
-    def is_item(self) -> bool:
-        return self.edit is not None and self.edit.is_item
-
-    @property
-    def is_tag(self) -> bool:
-        return self.edit is not None and self.edit.is_tag
+    def is_text(self) -> bool:
+        return self.edit is NO_EDIT
 
     @property
     def written(self) -> str:
         """The text that the translation has for an item or a tag."""
-        return "" if self.edit is None or self.edit.back is None else self.edit.back
-
-    @property
-    def kind(self) -> str:
-        return "" if self.edit is None else self.edit.kind
+        return self.edit.back or ""
 
     @property
     def is_sign(self) -> bool:
         """Whether it is a sign or an emoji, which may belong to the word before it."""
-        return self.is_tag and self.kind in ("emoji", "signs")
-
-    @property
-    def is_emphasis(self) -> bool:
-        return self.edit is not None and self.edit.row == "emphasis"
+        return self.edit.is_tag and self.edit.kind in ("emoji", "signs")
 
 
 class Ending(NamedTuple):
@@ -112,7 +103,7 @@ def parts_in(form: Form, start: int, end: int, ending: Ending | None = None) -> 
     parts = _trimmed([*parts, *_text(form, position, stop)])
     if ending is not None:
         added = [Part(ending.mark, ending.start, ending.end), *_text(form, ending.end, end)]
-        index = next((i for i, part in enumerate(parts) if part.start >= ending.end and part.is_tag), len(parts))
+        index = next((i for i, part in enumerate(parts) if part.start >= ending.end and part.edit.is_tag), len(parts))
         parts[index:index] = added
     return parts
 
@@ -128,7 +119,7 @@ def _cut(part: Part, first: int, last: int) -> list[Part]:
 
 def _trimmed(parts: list[Part]) -> list[Part]:
     """Return parts without the tags at the edges whose partners are there, too, or outside."""
-    content = [index for index, part in enumerate(parts) if not part.is_tag]
+    content = [index for index, part in enumerate(parts) if not part.edit.is_tag]
     if len(content) in (0, len(parts)):  # most sentences
         return parts
     first, last = content[0], content[-1]
@@ -148,7 +139,7 @@ def partners_of(parts: Sequence[Part]) -> dict[int, int]:
     partners: dict[int, int] = {}
     for index, part in enumerate(parts):
         tag = re.match(TAG_NAME, part.written)
-        if not part.is_tag or not (part.is_emphasis or tag) or part.written.endswith("/>"):
+        if not part.edit.is_tag or not (tag or part.edit.row == "emphasis") or part.written.endswith("/>"):
             continue
         name = part.written if tag is None else tag[2].lower()
         if not (num_open[name] if tag is None else tag[1]):
@@ -200,8 +191,8 @@ class Piece:
         tried: Sequence[frozenset[str]] = (),
     ) -> None:
         self.form, self.parts, self.tried = form, parts, tried
-        self.items = [index for index, part in enumerate(parts) if part.is_item]
-        self.tags = [index for index, part in enumerate(parts) if part.is_tag]
+        self.items = [index for index, part in enumerate(parts) if part.edit.is_item]
+        self.tags = [index for index, part in enumerate(parts) if part.edit.is_tag]
         self.stand_ins = self._first_stand_ins() if stand_ins is None else stand_ins
         self.part_texts = [self.stand_ins.get(index, part.text) for index, part in enumerate(parts)]
         self.text = "".join(self.part_texts)
@@ -272,8 +263,8 @@ class Piece:
 
     def _behind(self, part: Part, first: int = 0, last: int | None = None) -> Span:
         """Return the span of the user's text behind characters of a part; an item is never cut."""
-        if part.edit is not None:
-            return Span(part.edit.start, part.edit.end)
+        if not part.is_text:
+            return part.edit.span
         if part.start == part.end:  # what we add: between what is before and after it
             end = self.form.user_span(part.start - 1, part.start).end if part.start else 0
             return Span(self.form.user_span(part.start, part.start).start, end)
@@ -296,13 +287,12 @@ class Piece:
 
     def has_kept(self, user_span: Span) -> bool:
         """Whether a span of the user's text overlaps anything that is kept."""
-        edits = (part.edit for part in self.parts if part.edit is not None)
-        return any(user_span.start < edit.end and edit.start < user_span.end for edit in edits)
+        return overlaps(user_span, [part.edit.span for part in self.parts if not part.is_text])
 
     @property
     def has_words(self) -> bool:
         """Whether there are letters to translate outside the items, or no items at all."""
-        return not self.items or any(map(str.isalpha, "".join(part.text for part in self.parts if part.edit is None)))
+        return not self.items or any(map(str.isalpha, "".join(part.text for part in self.parts if part.is_text)))
 
     @property
     def has_lowercased_first(self) -> bool:
@@ -314,12 +304,12 @@ class Piece:
 
     def is_copied(self, span: Span) -> bool:
         """Whether a span of `text` begins in an item, which the translation copies."""
-        return self.parts[self._index_at(span.start)].is_item
+        return self.parts[self._index_at(span.start)].edit.is_item
 
     def is_added(self, span: Span) -> bool:
         """Whether a span of `text` stands for nothing in the user's text."""
         part = self.parts[self._index_at(span.start)]
-        return part.edit is None and part.start == part.end
+        return part.is_text and part.start == part.end
 
     def with_unknown_words(self, spans: Sequence[Span]) -> "Piece":
         """Return this piece with words, whose spans are in order, as items."""
@@ -329,7 +319,7 @@ class Piece:
             is_next = bool(pending) and is_mark(self.text[pending[-1].end : span.start])
             pending[-1:] = [Span(pending[-1].start, span.end)] if is_next else [*pending[-1:], span]
         for part, start in zip(self.parts, self.starts, strict=False):
-            is_plain = part.edit is None and len(part.text) == part.end - part.start
+            is_plain = part.is_text and len(part.text) == part.end - part.start
             cut = 0
             while is_plain and pending and pending[0].end <= start + len(part.text):
                 first, last = (offset - start for offset in pending.pop(0))
@@ -345,7 +335,7 @@ class Piece:
     def with_colon(self) -> "Piece":
         """Return this piece with a colon after its last character, inside the tags around it."""
         parts = list(self.parts)
-        last = max(index for index, part in enumerate(parts) if not part.is_tag)
+        last = max(index for index, part in enumerate(parts) if not part.edit.is_tag)
         parts.insert(last + 1, Part(":", parts[last].end, parts[last].end))
         return self.with_parts(parts)
 
@@ -353,7 +343,7 @@ class Piece:
         """Return this piece in lowercase; items, and parts whose length would change, stay as they are."""
         parts = [
             part
-            if part.edit is not None or len(part.text.lower()) != len(part.text)
+            if not part.is_text or len(part.text.lower()) != len(part.text)
             else part._replace(text=part.text.lower())
             for part in self.parts
         ]
@@ -365,12 +355,9 @@ class Piece:
 
         A model often reads "%d packets" as packets of a name ("pacotes %d"), but "100 packets" as a quantity.
         """
-        lacked = [index for index in self.items if self.parts[index].kind == "unknown"]
-        counts = [index for index in self.items if is_number_placeholder(self._edit(index))]
+        lacked = [index for index in self.items if self.parts[index].edit.kind == "unknown"]
+        counts = [index for index in self.items if is_number_placeholder(self.parts[index].edit)]
         return self._with_unused([*lacked, *counts], {}, ()) if lacked or counts else {}
-
-    def _edit(self, index: int) -> Edit:
-        return cast(Edit, self.parts[index].edit)
 
     def _with_unused(
         self, items: Sequence[int], used: Mapping[int, str], tried: Sequence[frozenset[str]]
@@ -378,11 +365,11 @@ class Piece:
         """Return the used stand-ins and an unused one for each item, while they last."""
         stand_ins = dict(used)
         unavailable = {*frozenset().union(*tried), *stand_ins.values()}
-        words = "".join(part.text for part in self.parts if part.edit is None or part.edit.row not in AMOUNTS)
+        words = "".join(part.text for part in self.parts if part.edit.row not in AMOUNTS)
         is_in_words = lru_cache(lambda text: count_of(text, words) > 0)
         for index in items:
             # a stand-in that the sentence itself has could not be told apart in the translation
-            choices = stand_ins_of(self._edit(index))
+            choices = stand_ins_of(self.parts[index].edit)
             stand_in = next((text for text in choices if text not in unavailable and not is_in_words(text)), None)
             if stand_in is not None:
                 stand_ins[index] = stand_in
@@ -399,7 +386,7 @@ class Piece:
         renewed = [
             index
             for index in lost
-            if self.tried or index not in self.stand_ins or not is_number_placeholder(self._edit(index))
+            if self.tried or index not in self.stand_ins or not is_number_placeholder(self.parts[index].edit)
         ]
         stand_ins = self._with_unused(renewed, unchanged, tried)
         if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in renewed):
@@ -441,10 +428,10 @@ class Piece:
         if not self.items:
             return []
         items, foreign_items = self.items_in(translation)
-        spans = [*items.values(), *(span for _, span in foreign_items)]
-        items_text = "".join(translation[span.start : span.end] for span in spans)
-        words = "".join(part.text for part in self.parts if part.edit is None)
-        if any(self._edit(index).row == "placeholder" for index in self.items):
+        spans = [item.span for item in (*items.values(), *foreign_items)]
+        items_text = "".join(translation[slice(*span)] for span in spans)
+        words = "".join(part.text for part in self.parts if part.is_text)
+        if any(self.parts[index].edit.row == "placeholder" for index in self.items):
             for sign in "%{}":
                 if translation.count(sign) - items_text.count(sign) > words.count(sign):
                     return list(self.items)
@@ -452,31 +439,27 @@ class Piece:
         leaking = {text for text, count in expected.items() if count_of(text, translation) != count}
         return [index for index in self.items if index not in items or self.stand_ins.get(index) in leaking]
 
-    def items_in(self, translation: str) -> tuple[dict[int, Span], list[tuple[Item, Span]]]:
-        """Return the spans of the items, or of their stand-ins, in a translation, and its foreign items.
+    def items_in(self, translation: str) -> tuple[dict[int, Edit], list[Edit]]:
+        """Return the items, or their stand-ins, in a translation, and its foreign items.
 
         A foreign item is of the same kinds, but the source does not have it, or not as often.
         """
-        items = items_with_spans(translation, self.form.kinds)
-        spans = [span for _, span in items]
+        items = [*keep_edits(translation, self.form.kinds)]
+        spans = [item.span for item in items]
         # those that the vocabulary lacks, and stand-ins: no row finds them
-        own_items = {str(item) for item, _ in items}
+        own_items = {translation[slice(*span)] for span in spans}
         texts = dict.fromkeys(self.part_texts[index] for index in self.items)
         hidden = [text for text in texts if text in self.stand_ins.values() or text not in own_items]
         patterns = "|".join(map(_pattern, hidden))
         for match in re.finditer(patterns, translation) if patterns else ():
             if not overlapping(Span(*match.span()), spans):
-                items.append((Item(match[0], "urls"), Span(*match.span())))
-        copies: dict[str, deque[int]] = {}  # indices of items, by their text
-        for position, (item, _) in enumerate(items):
-            copies.setdefault(str(item), deque()).append(position)
-        item_spans: dict[int, Span] = {}
-        used: set[int] = set()
-        for index in self.items:
-            if positions := copies.get(self.part_texts[index]):
-                used.add(position := positions.popleft())
-                item_spans[index] = items[position][1]
-        return item_spans, [part for position, part in enumerate(items) if position not in used]
+                items.append(Edit("address", *match.span(), None, match[0]))
+        copies: dict[str, deque[Edit]] = {}  # of items, by their text
+        for item in items:
+            copies.setdefault(translation[slice(*item.span)], deque()).append(item)
+        own = {index: copies[text].popleft() for index in self.items if copies.get(text := self.part_texts[index])}
+        used = {item.span for item in own.values()}
+        return own, [item for item in items if item.span not in used]
 
 
 def overlapping(span: Span, spans: Sequence[Span]) -> Sequence[Span]:

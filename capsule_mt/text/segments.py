@@ -433,7 +433,7 @@ def edits_of(document: Document) -> tuple[Edit, ...]:
     stand_ins: dict[int, str] = {}
     for piece in document.pieces:
         for part, text in zip(piece.parts, piece.part_texts, strict=True):
-            if part.edit is not None and part.edit.is_item:
+            if part.edit.is_item:
                 stand_ins[part.edit.start] = text
                 edits += [] if part.edit in form.edits else [part.edit._replace(model=text)]
         if piece.mark is not None:
