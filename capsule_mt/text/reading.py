@@ -160,6 +160,7 @@ class Piece:
     """What goes through the model at once: a sentence of a form, or a part of one that is too long.
 
     text: what the model reads; spans count its characters, unless they are said to be the user's or the form's.
+    span: its characters of the user's text.
     stand_ins: by the index of the part.
     tried: stand-ins that earlier translations have lost, one set for each translation.
     source_prefix: what the model reads before the text.
@@ -197,6 +198,7 @@ class Piece:
         self.part_texts = [self.stand_ins.get(index, part.text) for index, part in enumerate(parts)]
         self.text = "".join(self.part_texts)
         self.starts = [0, *accumulate(map(len, self.part_texts))]  # offsets of the parts in `text`, and its end
+        self.span = Span(self._behind(parts[0]).start, self._behind(parts[-1]).end)
 
     def with_parts(
         self,
@@ -255,11 +257,6 @@ class Piece:
         ending = self.form.source[slice(*self.form.user_span(start, end))] if start < end else ""
         # the user's marks may be full width, or ligatures
         return ending if not ending or mark in ending or mark == "." else self.form.text[start:end]
-
-    @property
-    def span(self) -> Span:
-        """Its span of the user's text."""
-        return Span(self._behind(self.parts[0]).start, self._behind(self.parts[-1]).end)
 
     def _behind(self, part: Part, first: int = 0, last: int | None = None) -> Span:
         """Return the span of the user's text behind characters of a part; an item is never cut."""

@@ -125,12 +125,6 @@ def _ends(stops: str, has_lowercase_starts: bool) -> re.Pattern[str]:
 
 
 @cache
-def _stops(stops: str) -> re.Pattern[str]:
-    """Return the pattern of the first character of all that `_ends` matches."""
-    return re.compile(f"[{re.escape(SPACED_STOPS + UNSPACED_STOPS + stops)}]")
-
-
-@cache
 def _stops_and_breaks(stops: str) -> re.Pattern[str]:
     """Return the pattern of a character that may end a sentence."""
     return re.compile(f"[{re.escape(SPACED_STOPS + UNSPACED_STOPS + stops)}{_BREAKS}]")
@@ -186,13 +180,10 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
 def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
     """Return the offsets at which sentences of a line end, except the last one."""
     items = _item_starts(text, line)
-    first_stop = _stops(rules.stops).search(text, line.start, line.end)
-    if first_stop is None or first_stop.end() == line.end:  # a fast answer for most lines
-        return items
     start, ends = line.start, list(items)
     item_index, quote_index = 0, 0  # of the first that may begin, or end, after the stop
     quotes: list[Span] | None = None
-    for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, first_stop.start(), line.end):
+    for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, line.start, line.end):
         if match.end() == line.end:
             continue
         while item_index < len(items) and items[item_index] <= match.start():

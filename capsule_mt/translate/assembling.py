@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
+from capsule_mt.text.finishing import written
 from capsule_mt.text.reading import Piece
 from capsule_mt.text.segments import Document, edits_of, join_translations
-from capsule_mt.text.writing import written
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Score, Segment, Translation
