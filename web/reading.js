@@ -45,9 +45,9 @@ function standInsOf(edit) {
   return isNumberPlaceholder(edit) ? STAND_INS.count : STAND_INS[kindOf(edit) === "numerals" ? "amount" : "name"];
 }
 
-/** Return the parts of a span of a form's text; a tag at an edge only if its partner is inside, too. `ending`: { start, end, mark }. */
-export function partsIn(form, [start, end], ending = null) {
-  const [parts, stop] = [[], ending?.start ?? end];
+/** Return the parts of a span of a form's text; a tag at an edge only if its partner is inside, too. `mark`: the part that the model reads instead of the end. */
+export function partsIn(form, [start, end], mark = null) {
+  const [parts, stop] = [[], mark?.start ?? end];
   let position = start;
   const textUpTo = (last) => (position < last ? [{ text: form.text.slice(position, last), start: position, end: last }] : []);
   for (const { offset, edit } of form.copiesIn([start, end])) {
@@ -56,10 +56,10 @@ export function partsIn(form, [start, end], ending = null) {
     parts.push({ text: edit.model ?? edit.back, start: offset, end: position, edit });
   }
   const content = trimmed([...parts, ...textUpTo(stop)]);
-  if (!ending) return content;
-  position = ending.end;
-  const index = content.findIndex((part) => part.start >= ending.end && isTagPart(part));
-  return content.toSpliced(index < 0 ? content.length : index, 0, { text: ending.mark, start: ending.start, end: ending.end }, ...textUpTo(end));
+  if (!mark) return content;
+  position = mark.end;
+  const index = content.findIndex((part) => part.start >= mark.end && isTagPart(part));
+  return content.toSpliced(index < 0 ? content.length : index, 0, mark, ...textUpTo(end));
 }
 
 /** Return parts without the tags at the edges whose partners are there, too, or outside. */
@@ -107,7 +107,7 @@ export function partnersOf(parts) {
  */
 export class Piece {
   isGlued = false; // only kept items separate it from the piece before
-  mark = null; // the end of the sentence that the model reads otherwise, if it does: see `endingOf`
+  mark = null; // what the model reads at the end of the sentence, if it reads another mark there: see `endingOf`
   sourceCase = null; // of the user's line, if the model reads it in sentence case instead
   isLabel = false; // whether it is the only word of the user's line, as in a menu
   forms = []; // of a label: pieces that the model reads, too; the translation that most forms have wins
@@ -132,7 +132,7 @@ export class Piece {
   /** What the user's sentence has instead of the final mark that the model reads; null if it reads the same. */
   get ending() {
     if (!this.mark) return null;
-    const { start, end, mark } = this.mark;
+    const { text: mark, start, end } = this.mark;
     const ending = start < end ? this.form.source.slice(...this.form.userSpan([start, end])) : "";
     return !ending || ending.includes(mark) || mark === "." ? ending : this.form.text.slice(start, end); // the user's marks may be full width
   }

@@ -149,7 +149,7 @@ export function editsOf({ text, form, pieces, copies }) {
   const ofPieces = items.filter(([edit]) => !ofForm.has(edit)).map(([edit, model]) => ({ ...edit, model }));
   const marks = pieces.flatMap(({ mark, ending }) => {
     const [start, end] = mark ? form.userSpan([mark.start, mark.end]) : [];
-    return mark ? [{ row: "marks", start, end, model: mark.mark, back: ending }] : [];
+    return mark ? [{ row: "marks", start, end, model: mark.text, back: ending }] : [];
   });
   const edges = [0, ...pieces.map(({ end }) => end)].flatMap((start, index) => {
     const end = pieces[index]?.start ?? text.length;

@@ -60,14 +60,6 @@ class Part(NamedTuple):
         return self.edit.is_tag and self.edit.kind in ("emoji", "signs")
 
 
-class Ending(NamedTuple):
-    """A span of the form's text at a sentence's end, and the mark that the model reads instead."""
-
-    start: int
-    end: int
-    mark: str
-
-
 def is_number_placeholder(edit: Edit) -> bool:
     """Whether an item is one placeholder for a number, without text glued to it."""
     return edit.row == "placeholder" and re.fullmatch(NUMBER_PLACEHOLDER, edit.back or "") is not None
@@ -88,12 +80,12 @@ def stand_ins_of(edit: Edit) -> tuple[str, ...]:
     return STAND_INS["year" if re.fullmatch(YEAR, written) else "amount"]
 
 
-def parts_in(form: Form, start: int, end: int, ending: Ending | None = None) -> list[Part]:
-    """Return the parts of a span of a form's text.
+def parts_in(form: Form, start: int, end: int, mark: Part | None = None) -> list[Part]:
+    """Return the parts of a span of a form's text, with a mark that the model reads instead of those at its end.
 
     A tag at an edge is included if its partner is inside, too.
     """
-    stop = end if ending is None else ending.start
+    stop = end if mark is None else mark.start
     parts: list[Part] = []
     position = start
     for offset, edit in form.copies_in(start, end):
@@ -101,10 +93,9 @@ def parts_in(form: Form, start: int, end: int, ending: Ending | None = None) -> 
         position = offset + len(edit.in_form)
         parts.append(Part((edit.back or "") if edit.is_item else edit.in_form, offset, position, edit))
     parts = _trimmed([*parts, *_text(form, position, stop)])
-    if ending is not None:
-        added = [Part(ending.mark, ending.start, ending.end), *_text(form, ending.end, end)]
-        index = next((i for i, part in enumerate(parts) if part.start >= ending.end and part.edit.is_tag), len(parts))
-        parts[index:index] = added
+    if mark is not None:
+        index = next((i for i, part in enumerate(parts) if part.start >= mark.end and part.edit.is_tag), len(parts))
+        parts[index:index] = [mark, *_text(form, mark.end, end)]
     return parts
 
 
@@ -170,7 +161,7 @@ class Piece:
     prefix: the tokens that its translation begins with.
     terms: the glossary's terms in it.
     is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
-    mark: the end of the sentence that the model reads otherwise, if it does.
+    mark: what the model reads at the end of the sentence, if it reads another mark there.
     case: of the user's line, if the model reads it in sentence case instead.
     is_label: whether it is the only word of the user's line, as in a menu.
     """
@@ -181,7 +172,7 @@ class Piece:
     was_cut = is_glued = is_label = False
     prefix: Sequence[int] = ()
     terms: "Sequence[Term]" = ()
-    mark: Ending | None = None
+    mark: Part | None = None
     case: str | None = None
 
     def __init__(
@@ -253,7 +244,7 @@ class Piece:
         """What the user's sentence has instead of the final mark that the model reads; `None` if it reads the same."""
         if self.mark is None:
             return None
-        start, end, mark = self.mark
+        mark, start, end, _ = self.mark
         ending = self.form.source[slice(*self.form.user_span(start, end))] if start < end else ""
         # the user's marks may be full width, or ligatures
         return ending if not ending or mark in ending or mark == "." else self.form.text[start:end]

@@ -59,13 +59,9 @@ class Document:
         self.language_spans: list[Span] = []
         self.num_unknown = self.num_tokens = 0
 
-    def without_languages(self, start: int = 0, end: int | None = None) -> str:
+    def without_languages(self, part: Span) -> str:
         """Return a part of the text without the tokens of languages."""
-        part = Span(start, len(self.text) if end is None else end)
-        tokens = overlapping(part, self.language_spans)
-        starts = [part.start, *(token.end for token in tokens)]
-        ends = [*(token.start for token in tokens), part.end]
-        return "".join(self.text[first:last] for first, last in zip(starts, ends, strict=True))
+        return _filled(self.text, overlapping(part, self.language_spans), "", part)
 
     @property
     def with_blank_languages(self) -> str:
@@ -197,7 +193,7 @@ class Segmenter(NamedTuple):
             return text
         document.copies = True
         warn(f"{with_unit(len(document.foreign), 'words')} of more than {MAX_WORD} characters in a text: copied.")
-        return re.sub(LONG_WORD, lambda match: "\n" * len(match[0]), text)
+        return _filled(text, document.foreign, "\n")
 
     def _without_foreign_lines(self, document: Document, text: str) -> str:
         """Return a text with line breaks instead of lines in another language, so that no sentence has them."""
@@ -347,14 +343,14 @@ class Segmenter(NamedTuple):
         return source._replace(ids=ids, offsets=offsets)
 
 
-def _filled(text: str, spans: Iterable[Span], character: str) -> str:
-    """Return a text with a character instead of each one in some spans, which are in order."""
+def _filled(text: str, spans: Iterable[Span], character: str, part: Span | None = None) -> str:
+    """Return a text, or a part of it, with a character instead of each one in some spans, which are in order."""
     parts: list[str] = []
-    previous_end = 0
-    for start, end in spans:
-        parts += [text[previous_end:start], character * (end - start)]
-        previous_end = end
-    return "".join([*parts, text[previous_end:]])
+    start, stop = part or (0, len(text))
+    for first, end in spans:
+        parts += [text[start:first], character * (end - first)]
+        start = end
+    return "".join([*parts, text[start:stop]])
 
 
 def _of_user(word: SourceWord, piece: Piece) -> SourceWord:
@@ -438,7 +434,7 @@ def edits_of(document: Document) -> tuple[Edit, ...]:
                 edits += [] if part.edit in form.edits else [part.edit._replace(model=text)]
         if piece.mark is not None:
             span = form.user_span(piece.mark.start, piece.mark.end)
-            edits.append(Edit("marks", *span, piece.mark.mark, piece.ending))
+            edits.append(Edit("marks", *span, piece.mark.text, piece.ending))
     edits += [edit._replace(model=stand_ins.get(edit.start)) if edit.is_item else edit for edit in form.edits]
     edits += form.lines
     ends = [0, *(piece.span.end for piece in document.pieces)]
@@ -455,7 +451,7 @@ def _text_before(document: Document, index: int, language: str | None) -> str:
     pieces = document.pieces
     start = pieces[index - 1].span.end if index else 0
     end = pieces[index].span.start if index < len(pieces) else len(document.text)
-    text = document.without_languages(start, end)
+    text = document.without_languages(Span(start, end))
     if not text:
         return text
     if index and pieces[index - 1].is_label:
