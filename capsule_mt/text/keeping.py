@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from capsule_mt.text.rewriting import keep_edits
-from capsule_mt.text.rules import BARE_PLACEHOLDERS, NON_WORDS, NUMBER_PLACEHOLDER
+from capsule_mt.text.rules import BARE_PLACEHOLDERS, NON_WORDS
 
 
 class Item(str):
@@ -17,11 +17,6 @@ class Item(str):
         item = super().__new__(cls, text)
         item.kind = kind
         return item
-
-    @property
-    def is_number_placeholder(self) -> bool:
-        """Whether it is one placeholder for a number, without text glued to it."""
-        return self.kind == "placeholders" and re.fullmatch(NUMBER_PLACEHOLDER, self) is not None
 
 
 def parts_of(text: str, kinds: Collection[str]) -> list[str]:

@@ -103,11 +103,6 @@ def _text(form: Form, start: int, end: int) -> list[Part]:
     return [Part(form.text[start:end], start, end)] if start < end else []
 
 
-def _cut(part: Part, first: int, last: int) -> list[Part]:
-    """Return the characters `first` to `last` of a part of plain text."""
-    return [Part(part.text[first:last], part.start + first, part.start + last)] if first < last else []
-
-
 def _trimmed(parts: list[Part]) -> list[Part]:
     """Return parts without the tags at the edges whose partners are there, too, or outside."""
     content = [index for index, part in enumerate(parts) if not part.edit.is_tag]
@@ -308,15 +303,15 @@ class Piece:
             pending[-1:] = [Span(pending[-1].start, span.end)] if is_next else [*pending[-1:], span]
         for part, start in zip(self.parts, self.starts, strict=False):
             is_plain = part.is_text and len(part.text) == part.end - part.start
-            cut = 0
+            cut = part.start
             while is_plain and pending and pending[0].end <= start + len(part.text):
-                first, last = (offset - start for offset in pending.pop(0))
-                user_span = self.form.user_span(part.start + first, part.start + last)
-                edit = Edit("unknown word", *user_span, None, self.form.source[slice(*user_span)])
-                parts += _cut(part, cut, first)
-                parts.append(Part(edit.back or "", part.start + first, part.start + last, edit))
+                first, last = (part.start + offset - start for offset in pending.pop(0))
+                user_span = self.form.user_span(first, last)
+                word = self.form.source[slice(*user_span)]
+                edit = Edit("unknown word", *user_span, None, word)
+                parts += (*_text(self.form, cut, first), Part(word, first, last, edit))
                 cut = last
-            parts += _cut(part, cut, len(part.text)) if cut else [part]
+            parts += _text(self.form, cut, part.end) if cut > part.start else [part]
         return self.with_parts(parts)
 
     # ---- other forms of a label

@@ -12,7 +12,7 @@ from capsule_mt.text.finishing import colon_of_label, quotes_of, separator_with_
 from capsule_mt.text.reading import Piece, overlapping, parts_in
 from capsule_mt.text.rewriting import Edit, Form, Rewriter
 from capsule_mt.text.rules import BREAK, COPIED_KINDS, rows_of
-from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
+from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit, stripped
 from capsule_mt.text.target_tokens import LANGUAGE_CODE, refuse_missing_target, refuse_unknown_target
 from capsule_mt.text.tokenizer_protocol import Encoded, Tokenizer, unknown_tokens
 from capsule_mt.text.vocabulary import vocabulary_of
@@ -288,8 +288,8 @@ class Segmenter(NamedTuple):
             return split_sentences("".join(letters) or text, self.src_lang)
         cuts_blocks = form.kinds and not self.joins_blocks
         blocks = re.finditer(f"[^{BREAK}]+" if cuts_blocks else r"(?s).+", text)
-        indented = ((block, len(block[0]) - len(block[0].lstrip())) for block in blocks if block[0].strip())
-        return [Span(block.start() + indent, block.start() + len(block[0].rstrip())) for block, indent in indented]
+        spans = (stripped(text, Span(*block.span())) for block in blocks)
+        return [span for span in spans if span.start < span.end]
 
     def _fitting(self, form: Form, sentence: Span, prefix: str) -> list[Piece]:
         """Encode a sentence; if it is too long, cut it (`truncation`) or split it into parts that fit."""
@@ -384,8 +384,6 @@ def _glued_cuts(form: Form) -> set[int]:
 
 
 def _cut_at(cuts: Collection[int], spans: Sequence[Span]) -> list[Span]:
-    if not cuts:
-        return list(spans)
     parts: list[Span] = []
     offsets = sorted(cuts)
     for span in spans:

@@ -68,7 +68,7 @@ _SPACED_END = rf"(?<![{_STOPS}])[{_STOPS}]+{_CLOSINGS}(?=\s)"
 _UNSPACED_STOP = rf"(?<!\d(?=．\d))[{re.escape(UNSPACED_STOPS)}]+[{re.escape(CLOSING)}]*"  # not in "３．２"
 ENDS = f"{_SPACED_END}|{_UNSPACED_STOP}"
 _BREAKS = r"\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029"  # a tab separates columns
-BREAKS = re.compile(f"[{_BREAKS}]+")
+LINES = f"[^{_BREAKS}]+"
 CLAUSE_ENDS, SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])", r"\s+"
 SPACED_DOTS = r"\.(?: \.){2,}"  # the ellipsis of some books
 BULLETS = " \xa0\t\u2022\u2043\u2023*-\u2013"
@@ -168,7 +168,7 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
             return [Span(0, len(text.rstrip()))]
     spans = []
     masked = _without_spaced_dots(text)
-    for line in _split_at(BREAKS, text, Span(0, len(text))):
+    for line in (Span(*match.span()) for match in re.finditer(LINES, text)):
         start = line.start
         for end in _ends_of(masked, line, rules):
             spans.append(Span(start, end))
@@ -349,15 +349,6 @@ def _continues_a_character(text: str, offset: int) -> bool:
     """Return whether the code point at an offset belongs to the preceding one: accents, parts of an emoji."""
     code_point, previous = text[offset], text[offset - 1]
     return unicodedata.category(code_point) in ("Mn", "Mc", "Me") or "\u200d" in (code_point, previous)
-
-
-def _split_at(pattern: re.Pattern[str], text: str, span: Span) -> list[Span]:
-    """Return the spans between the matches of a pattern."""
-    spans, start = [], span.start
-    for match in pattern.finditer(text, span.start, span.end):
-        spans.append(Span(start, match.start()))
-        start = match.end()
-    return [*spans, Span(start, span.end)]
 
 
 def stripped(text: str, span: Span) -> Span:
