@@ -57,15 +57,15 @@ export function withoutEnclosing(text, [sentenceStart, sentenceEnd]) {
   return [start, start > first ? end : sentenceEnd];
 }
 
-/** Return what the model reads at a sentence's end instead: { start, end, mark }; null if it reads the same. */
+/** Return what the model reads at a sentence's end instead: { text, start, end }; null if it reads the same. */
 export function endingOf(text, [start, end]) {
   const sentence = text.slice(start, end);
   const last = lastOf(sentence);
   if (isAlphanumeric(last)) { // a shorter text without a full stop may be a label
-    return last > LAST_WITH_FULL_STOP || (sentence.match(CASED_WORD)?.length ?? 0) < MIN_WORDS ? null : { start: end, end, mark: "." };
+    return last > LAST_WITH_FULL_STOP || (sentence.match(CASED_WORD)?.length ?? 0) < MIN_WORDS ? null : { text: ".", start: end, end };
   }
   const match = MARKS.pattern.exec(sentence);
-  return match && { start: start + match.index, end: start + match.index + match[0].length, mark: markOf(match[0]) };
+  return match && { text: markOf(match[0]), start: start + match.index, end: start + match.index + match[0].length };
 }
 
 /** Return the span of a label: the only word of a line, as in a menu; a mark may follow it. Else null. */

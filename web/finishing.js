@@ -25,8 +25,7 @@ const FIRST_LETTER = /[\p{L}\p{N}]/u;
 
 /** Return the translation of a piece with the form of its source, as its own language has it. */
 export function finished(text, piece, { vocabulary, groupings, typography }) {
-  const { form, start, end, isLabel, ending, sourceCase } = piece;
-  const userText = form.source.slice(start, end);
+  const { userText, isLabel, ending, sourceCase } = piece;
   const { quotes, spaces, dotless_i: dotlessI } = typography;
   return withEntities(outsideItems(text, (marked) => {
     let output = withCopiedNumbers(marked, piece.text, groupings);

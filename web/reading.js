@@ -4,7 +4,7 @@
 import { AROUND_ITEMS, BREAK, LOWERCASE, MAX_ROUNDS, NUMBER_PLACEHOLDER_PATTERN, STAND_INS, TAG_NAME_PATTERN } from "./interface.js";
 import { escaped, regex } from "./patterns.js";
 import { inForm, isItem, isTag, itemsIn, kindOf } from "./rewriting.js";
-import { firstOf, hasLetters, isLower, isMark, lastUpTo } from "./words.js";
+import { firstOf, hasLetters, isLower, isMark, isUpper, lastUpTo } from "./words.js";
 
 const [NUMBER_PLACEHOLDER, TAG_NAME] = [`^(?:${NUMBER_PLACEHOLDER_PATTERN})$`, `^${TAG_NAME_PATTERN}`].map((source) => regex(source));
 const AMOUNTS = ["amount", "formula"];
@@ -45,9 +45,9 @@ function standInsOf(edit) {
   return isNumberPlaceholder(edit) ? STAND_INS.count : STAND_INS[kindOf(edit) === "numerals" ? "amount" : "name"];
 }
 
-/** Return the parts of a span of a form's text; a tag at an edge only if its partner is inside, too. `ending`: { start, end, mark }. */
-export function partsIn(form, [start, end], ending = null) {
-  const [parts, stop] = [[], ending?.start ?? end];
+/** Return the parts of a span of a form's text; a tag at an edge only if its partner is inside, too. `mark`: the part that the model reads instead of the end. */
+export function partsIn(form, [start, end], mark = null) {
+  const [parts, stop] = [[], mark?.start ?? end];
   let position = start;
   const textUpTo = (last) => (position < last ? [{ text: form.text.slice(position, last), start: position, end: last }] : []);
   for (const { offset, edit } of form.copiesIn([start, end])) {
@@ -55,68 +55,48 @@ export function partsIn(form, [start, end], ending = null) {
     position = offset + inForm(edit).length;
     parts.push({ text: edit.model ?? edit.back, start: offset, end: position, edit });
   }
-  parts.push(...textUpTo(stop));
-  let trimmed = parts;
-  for (let rest; trimmed.some((part) => !isTagPart(part)) && (rest = withoutEdgeTags(trimmed)).length < trimmed.length;) trimmed = rest;
-  if (!ending) return trimmed;
-  position = ending.end;
-  const index = trimmed.findIndex((part) => part.start >= ending.end && isTagPart(part));
-  return trimmed.toSpliced(index < 0 ? trimmed.length : index, 0, { text: ending.mark, start: ending.start, end: ending.end }, ...textUpTo(end));
+  const content = trimmed([...parts, ...textUpTo(stop)]);
+  if (!mark) return content;
+  position = mark.end;
+  const index = content.findIndex((part) => part.start >= mark.end && isTagPart(part));
+  return content.toSpliced(index < 0 ? content.length : index, 0, mark, ...textUpTo(end));
 }
 
-/** Return the index of each start tag's end tag among parts, and the reverse; empty if elements overlap. */
+/** Return parts without the tags at the edges whose partners are there, too, or outside. */
+function trimmed(parts) {
+  const content = [...parts.keys()].filter((index) => !isTagPart(parts[index]));
+  if (!content.length || content.length === parts.length) return parts; // most sentences
+  const [first, last, partners] = [content[0], content.at(-1), partnersOf(parts)];
+  const kept = [...parts.keys()].filter((tag) => (tag < first || tag > last) && first < partners.get(tag) && partners.get(tag) < last);
+  return parts.slice(Math.min(first, kept[0] ?? first), Math.max(last, kept.at(-1) ?? last) + 1);
+}
+
+/**
+ * Return the index of each start tag's end tag among the parts, and of each end tag's start tag.
+ *
+ * Empty if elements overlap: then it is unclear which tag a translation must open or close first.
+ */
 export function partnersOf(parts) {
-  const { partners, overlap } = partnersBeforeOverlap(parts);
-  return overlap === parts.length ? partners : new Map();
-}
-
-/** Return the partners of tags up to the first end tag at which elements overlap, and its index, or the end. */
-function partnersBeforeOverlap(parts) {
-  const [openTags, openByName, unclosed, partners] = [[], new Map(), new Set(), new Map()];
+  const [openTags, numOpen, unclosed, partners] = [[], new Map(), new Set(), new Map()]; // unclosed: by the element around them
+  const count = (name, change) => numOpen.set(name, (numOpen.get(name) ?? 0) + change);
   for (const [index, part] of parts.entries()) {
     const tag = isTagPart(part) && TAG_NAME.exec(part.edit.back);
-    const isMark = isEmphasis(part);
-    if (!isMark && (!tag || part.edit.back.endsWith("/>"))) continue;
-    const name = isMark ? part.edit.back : tag[2].toLowerCase();
-    const openings = openByName.get(name) ?? [];
-    openByName.set(name, openings);
-    if (isMark ? !openings.length : !tag[1]) {
-      openings.push(index);
+    if (!(tag || isEmphasis(part)) || part.edit.back.endsWith("/>")) continue;
+    const name = tag ? tag[2].toLowerCase() : part.edit.back;
+    if (tag ? !tag[1] : !numOpen.get(name)) {
       openTags.push({ index, name });
-    } else if (openings.length) {
-      const opening = openings.pop();
-      partners.set(opening, index).set(index, opening);
-      for (let inner; !isMark && (inner = openTags.pop()).index !== opening;) {
-        const unpaired = openByName.get(inner.name);
-        if (unpaired.at(-1) !== inner.index) continue; // a closed mark of emphasis
-        unpaired.pop();
-        unclosed.add(inner.name);
+      count(name, 1);
+    } else if (numOpen.get(name)) {
+      let opening;
+      while ((opening = openTags.pop()).name !== name) {
+        count(opening.name, -1);
+        unclosed.add(opening.name);
       }
-    } else if (unclosed.has(name)) return { partners, overlap: index };
+      count(name, -1);
+      partners.set(opening.index, index).set(index, opening.index);
+    } else if (unclosed.has(name)) return new Map();
   }
-  return { partners, overlap: parts.length };
-}
-
-/** Return parts without tags at the edges whose partners are surely outside; call it again with the result: see reading.py. */
-function withoutEdgeTags(parts) {
-  const { partners, overlap } = partnersBeforeOverlap(parts);
-  const isContent = (part) => !isTagPart(part);
-  const [contentStart, contentEnd] = [parts.findIndex(isContent), parts.findLastIndex(isContent)];
-  let [first, end] = [0, parts.length];
-  while (contentEnd < end - 1 && (overlap < end || (partners.get(end - 1) ?? end) >= contentEnd)) end--;
-  if (end < parts.length) return parts.slice(0, end);
-  const isClosed = (start, stop) => stop < contentStart && parts.slice(start, stop).every((part, offset) => (
-    !isEmphasis(part) && (!offset || (partners.get(start + offset) > start && partners.get(start + offset) < stop))));
-  while (first < contentStart && (!partners.has(first) || (overlap === end && isClosed(first, partners.get(first))))) {
-    first = (partners.get(first) ?? first) + 1; // a single tag, or an element without content
-  }
-  const partner = partners.get(0);
-  const isNested = overlap === end;
-  if (first || !contentStart || (isNested && contentStart < partner && partner < end - 1)) return parts.slice(first);
-  if (isNested && parts.every((part, index) => !isTagPart(part) || partners.has(index))) { // elements around everything
-    while (first < contentStart && partners.get(first) === end - 1 && end - 1 > contentEnd) [first, end] = [first + 1, end - 1];
-  }
-  return parts.slice(Math.max(first, 1), end);
+  return partners;
 }
 
 /**
@@ -127,7 +107,7 @@ function withoutEdgeTags(parts) {
  */
 export class Piece {
   isGlued = false; // only kept items separate it from the piece before
-  mark = null; // the end of the sentence that the model reads otherwise, if it does: see `endingOf`
+  mark = null; // what the model reads at the end of the sentence, if it reads another mark there: see `endingOf`
   sourceCase = null; // of the user's line, if the model reads it in sentence case instead
   isLabel = false; // whether it is the only word of the user's line, as in a menu
   forms = []; // of a label: pieces that the model reads, too; the translation that most forms have wins
@@ -145,10 +125,14 @@ export class Piece {
     [this.start, this.end] = [this.#startOf(parts[0]), this.#endOf(parts.at(-1))];
   }
 
+  get userText() {
+    return this.form.source.slice(this.start, this.end);
+  }
+
   /** What the user's sentence has instead of the final mark that the model reads; null if it reads the same. */
   get ending() {
     if (!this.mark) return null;
-    const { start, end, mark } = this.mark;
+    const { text: mark, start, end } = this.mark;
     const ending = start < end ? this.form.source.slice(...this.form.userSpan([start, end])) : "";
     return !ending || ending.includes(mark) || mark === "." ? ending : this.form.text.slice(start, end); // the user's marks may be full width
   }
@@ -181,11 +165,9 @@ export class Piece {
 
   /** Whether the form lowercased the first letter of the user's text. */
   get hasLowercasedFirst() {
-    const first = this.parts.find((part) => !isTagPart(part));
-    if (!first || first.edit) return false;
-    const letter = /\p{L}/u.exec(this.form.text.slice(first.start, first.end));
-    const index = letter ? this.form.offsets.indexOf(first.start + letter.index) : -1;
-    return index >= 0 && /\p{Ll}/u.test(letter[0]) && this.form.edits[index].row === "lacked capital";
+    if (!this.form.edits.some(({ row }) => row === "lacked capital")) return false;
+    const [written, read] = [this.userText, this.text].map((text) => /\p{L}/u.exec(text)?.[0] ?? "");
+    return isUpper(written) && isLower(read);
   }
 
   /** Whether a span of `text` begins in an item, which the translation copies. */

@@ -6,13 +6,13 @@ import { BREAK, COPIED_KINDS, LONG_WORD_PATTERN, MAX_WORD } from "./interface.js
 import { regex } from "./patterns.js";
 import { partsIn, Piece } from "./reading.js";
 import { formOf, isItem, LATE_NAMES } from "./rewriting.js";
-import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.js";
+import { splitSentences, splitToFit, stripped } from "./sentences.js";
 import { unknownTokens } from "./vocabulary.js";
 import { firstOf, hasLetters, isMark, isUpper, lastOf, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
 const LONG_WORD = regex(LONG_WORD_PATTERN, "gu");
-const BREAKS = new RegExp(`${BREAK}+`, "g");
+const BLOCKS = new RegExp(`[^${BREAK}]+`, "g");
 
 /** Turns texts into documents: cuts them, tokenises each piece once. */
 export class Segmenter {
@@ -75,8 +75,9 @@ export class Segmenter {
 
   #sentences(form, splits, joinsBlocks) {
     if (splits) return splitSentences(form.text, this.rules);
-    const blocks = form.kinds.length && !joinsBlocks ? spansBetween(BREAKS, form.text) : [[0, form.text.length]];
-    return blocks.map((block) => stripped(form.text.replaceAll(BREAK, " "), block)).filter(([start, end]) => start < end);
+    const text = form.text.replaceAll(BREAK, " ");
+    const blocks = form.kinds.length && !joinsBlocks ? Array.from(form.text.matchAll(BLOCKS), ({ 0: block, index }) => [index, index + block.length]) : [[0, text.length]];
+    return blocks.map((block) => stripped(text, block)).filter(([start, end]) => start < end);
   }
 
   #fitting(form, span) {
@@ -149,7 +150,7 @@ export function editsOf({ text, form, pieces, copies }) {
   const ofPieces = items.filter(([edit]) => !ofForm.has(edit)).map(([edit, model]) => ({ ...edit, model }));
   const marks = pieces.flatMap(({ mark, ending }) => {
     const [start, end] = mark ? form.userSpan([mark.start, mark.end]) : [];
-    return mark ? [{ row: "marks", start, end, model: mark.mark, back: ending }] : [];
+    return mark ? [{ row: "marks", start, end, model: mark.text, back: ending }] : [];
   });
   const edges = [0, ...pieces.map(({ end }) => end)].flatMap((start, index) => {
     const end = pieces[index]?.start ?? text.length;

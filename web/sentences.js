@@ -1,14 +1,14 @@
 // Where a text may be cut: into sentences, and a sentence that is too long into pieces. It follows text/sentences.py.
 
 import {
-  BEFORE_NUMBERS, BREAKS_PATTERN, BULLETS, CLAUSE_ENDS_PATTERN, CLOSING, FIRST_ITEM_PATTERN, GOES_ON_PATTERN, INITIALS_PATTERN,
+  BEFORE_NUMBERS, BULLETS, CLAUSE_ENDS_PATTERN, CLOSING, FIRST_ITEM_PATTERN, GOES_ON_PATTERN, INITIALS_PATTERN, LINES_PATTERN,
   LONGEST_CHARACTER, MASKED_DOT, MIN_LAST_WORD, OPENING, QUOTED_PATTERN, ROMAN_NUMERAL_PATTERN, SENTENCE_ENDS_PATTERN, SENTENCE_REACH,
   SPACED_CLOSING, SPACED_DOTS_PATTERN, UNSPACED_END_PATTERN, UNSPACED_STOPS,
 } from "./interface.js";
 import { escaped, regex } from "./patterns.js";
 import { firstOf, isLower } from "./words.js";
 
-const BREAKS = regex(BREAKS_PATTERN, "gu");
+const LINES = regex(LINES_PATTERN, "gu");
 const CLAUSE_ENDS = regex(CLAUSE_ENDS_PATTERN, "gu");
 const QUOTED = regex(QUOTED_PATTERN, "gu");
 const FIRST_ITEM = regex(`^[\\s]*${FIRST_ITEM_PATTERN}`);
@@ -30,8 +30,8 @@ export function splitSentences(text, rules) {
   for (const name of ["abbreviations", "final_abbreviations", "starters"]) sets[name] = new Set(rules[name]);
   const masked = withoutSpacedDots(text);
   const spans = [];
-  for (const [first, end] of spansBetween(BREAKS, text)) {
-    let start = first;
+  for (const { 0: line, index: first } of text.matchAll(LINES)) {
+    let [start, end] = [first, first + line.length];
     for (const cut of endsOf(masked.slice(first, end), ends, sets)) {
       spans.push([start, first + cut]);
       start = first + cut;
@@ -163,16 +163,6 @@ function bestCut(text, start, end) {
 function continuesACharacter(text, offset) {
   const [previous, codePoint] = [text[offset - 1], String.fromCodePoint(text.codePointAt(offset))];
   return /[\p{M}\u200d\udc00-\udfff]/u.test(codePoint) || previous === "\u200d";
-}
-
-export function spansBetween(pattern, text) {
-  const spans = [];
-  let start = 0;
-  for (const match of text.matchAll(pattern)) {
-    spans.push([start, match.index]);
-    start = match.index + match[0].length;
-  }
-  return [...spans, [start, text.length]];
 }
 
 export function stripped(text, [start, end]) {

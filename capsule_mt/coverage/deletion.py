@@ -7,7 +7,7 @@ from capsule_mt.coverage.curves import sigmoid
 from capsule_mt.coverage.piece_coverage import PieceCoverage, piece_coverage
 from capsule_mt.coverage.verified import without_tokens
 from capsule_mt.engine.search import Decoder, Hypothesis, Ids, Readings
-from capsule_mt.text.segments import Piece
+from capsule_mt.text.reading import Piece
 
 DELETION_THRESHOLD = 0.5  # without a calibration, a word below it is left out
 TOKENS_AT_ONCE = 4096  # source or target tokens of one batch

@@ -25,7 +25,7 @@ from capsule_mt.coverage.verified import (
     offsets_of,
 )
 from capsule_mt.engine.search import Candidates, Decoder, Hypothesis, Ids, Readings
-from capsule_mt.text.segments import Piece
+from capsule_mt.text.reading import Piece
 from capsule_mt.text.words import NO_LISTS, WordLists, is_mark
 
 ATTENTION_THRESHOLD = 0.2  # without a calibration, a word below it is left out

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capsule_mt.coverage.curves import evidence_of, on_curve
-from capsule_mt.text.segments import Piece
+from capsule_mt.text.reading import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, SourceWord
 

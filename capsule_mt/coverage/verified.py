@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from capsule_mt.coverage.curves import evidence_of, sigmoid
 from capsule_mt.engine.search import Candidates, Decoder, Forced, Ids, Readings, Restriction
-from capsule_mt.text.segments import Piece
+from capsule_mt.text.reading import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets, SourceWord, locate_tokens, words_of
 

@@ -11,8 +11,9 @@ from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from capsule_mt.formats.units import Translated
-from capsule_mt.text.keeping import Item, placeholders_of
+from capsule_mt.text.keeping import placeholders_of
 from capsule_mt.text.languages import language_of
+from capsule_mt.text.rules import NUMBER_PLACEHOLDER
 
 SourceType = TypeVar("SourceType")
 MAX_NUMBER = 200  # every integer form of our languages has a number below
@@ -146,7 +147,7 @@ class PluralMessage:
             sample, shown = "", ""
             if 1 in numbers and source == sources.get("one") != sources["other"]:
                 sample, shown = "1", number_placeholder(source, placeholder)
-                shown = shown if Item(shown, "placeholders").is_number_placeholder else ""
+                shown = shown if re.fullmatch(NUMBER_PLACEHOLDER, shown) else ""
             elif needs_samples and numbers and 1 not in numbers:
                 sample = str(min((number for number in numbers if number > 1), default=0))
                 shown = number_placeholder(source, placeholder)

@@ -22,7 +22,8 @@ from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.files.line_failures import PROBE, Failure, describe, may_be_line_error, translate_lines
 from capsule_mt.messages import out_of
-from capsule_mt.text.segments import Document, Piece
+from capsule_mt.text.reading import Piece
+from capsule_mt.text.segments import Document
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.pivot import PivotTranslator, single_model
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from capsule_mt.text.reading import Reading
+from capsule_mt.text.reading import Piece
 from capsule_mt.text.segments import Document
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.vocabulary import folded
@@ -49,7 +49,7 @@ def links_of(
     return links
 
 
-def restored_links(source: Reading, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
+def restored_links(source: Piece, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
     """Move links of a decoded translation to its restored text, and link each kept item to its copy."""
     decoded_words, words = list(WORDS.finditer(folded(decoded))), list(WORDS.finditer(folded(text)))
     matcher = difflib.SequenceMatcher(
@@ -62,9 +62,9 @@ def restored_links(source: Reading, links: Iterable[Link], decoded: str, text: s
     }
     moved_links = [Link(link.source, moved[link.target]) for link in links if link.target in moved]
     for part in source.parts:
-        start = text.find(part.written) if part.is_item else -1
-        if part.edit is not None and start >= 0:
-            moved_links.append(Link(Span(part.edit.start, part.edit.end), Span(start, start + len(part.written))))
+        start = text.find(part.written) if part.edit.is_item else -1
+        if start >= 0:
+            moved_links.append(Link(part.edit.span, Span(start, start + len(part.written))))
     return moved_links
 
 

@@ -100,7 +100,7 @@ class Casing(NamedTuple):
             return None
         # in other languages, "\u0130" becomes two characters in lowercase, and offsets must stay valid
         lowercase = self._lowered(text if has_dotless_i(self.language) else text.replace("\u0130", "I"))
-        starts = {*_ends_of(SENTENCE_START, text)}
+        starts = {match.end() - 1 for match in re.finditer(SENTENCE_START, text)}
         cased = (text[offset] if offset in starts else letter for offset, letter in enumerate(lowercase))
         return self._with_names("".join(cased))
 
@@ -178,11 +178,6 @@ def _words(line: str) -> list[re.Match[str]]:
     if ">>" in line or "&" in line:
         line = NO_WORDS.sub(lambda match: " " * len(match[0]), line)
     return list(re.finditer(CASED_WORD, line))
-
-
-def _ends_of(pattern: str, text: str) -> list[int]:
-    """Return the offset of the last character of each match."""
-    return [match.end() - 1 for match in re.finditer(pattern, text)]
 
 
 def _is_lowercase(words: list[re.Match[str]]) -> bool:

@@ -8,7 +8,7 @@ import re
 
 from capsule_mt.text.casing import NO_WORDS
 from capsule_mt.text.finishing import mark_of
-from capsule_mt.text.reading import Ending
+from capsule_mt.text.reading import Part
 from capsule_mt.text.rules import CASED_WORD, ENCLOSING, SIGN_PAIRS, rows_of
 from capsule_mt.text.sentences import Span, stripped
 
@@ -75,12 +75,12 @@ def without_enclosing(text: str, sentence: Span) -> Span:
     return Span(start, end if start > first else sentence.end)
 
 
-def ending_of(text: str, sentence: Span) -> Ending | None:
+def ending_of(text: str, sentence: Span) -> Part | None:
     """Return what the model reads at a sentence's end instead; `None` if it reads the same."""
     last = text[sentence.end - 1]
     if last.isalnum():
         is_short = last > LAST_WITH_FULL_STOP or len(re.findall(CASED_WORD, text[slice(*sentence)])) < MIN_WORDS
-        return None if is_short else Ending(sentence.end, sentence.end, ".")
+        return None if is_short else Part(".", sentence.end, sentence.end)
     body = text[slice(*sentence)].rstrip(_CLOSING_MARKS)
     if body[-1:] not in _FINAL_MARKS or not (body[-2:-1] in _FINAL_MARKS or body[-1:] == "\u2026"):
         return None  # most sentences end with a single mark
@@ -88,7 +88,7 @@ def ending_of(text: str, sentence: Span) -> Ending | None:
     if match is None:
         return None
     start = sentence.start + match.start()
-    return Ending(start, start + len(match[0]), mark_of(match[0]))
+    return Part(mark_of(match[0]), start, start + len(match[0]))
 
 
 def label_in(text: str, sentence: Span) -> Span | None:

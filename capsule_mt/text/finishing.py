@@ -1,19 +1,21 @@
-"""What a translation has of its source besides items, in this order, each step once.
+"""Writes the translation of a piece: with what it has of its source, and as the target language writes that.
 
-Signs of copied numbers, a label's form, the ending, quotes, the typography of the target language, case, entities.
-The steps see each item as one `ITEM` and each tag as one `TAG_MARK`.
+After items and tags, each step once, in this order: signs of copied numbers, a label's form, the ending, quotes, the
+typography of the target language, case, entities. They see each item as one `ITEM` and each tag as one `TAG_MARK`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from capsule_mt.text.casing import capital
-from capsule_mt.text.entities import without_entities
+from capsule_mt.text.casing import capital, has_dotless_i, restored_case
+from capsule_mt.text.entities import with_entities, without_entities
 from capsule_mt.text.keeping import Item, parts_of
-from capsule_mt.text.reading import Reading
+from capsule_mt.text.reading import Piece
 from capsule_mt.text.rewriting import with_target_signs
 from capsule_mt.text.rules import COPIED_KINDS, ITEM, PLAIN, QUOTES_OF_LANGUAGE, TAG_MARK, rows_of
 from capsule_mt.text.sentences import language_code, rules_of
+from capsule_mt.text.tokenizer_protocol import Tokenizer
+from capsule_mt.text.vocabulary import vocabulary_of
 
 TAG_KINDS = ("tags", "breaks", "emoji", "emphasis", "signs")
 _CLOSING = "\"'\u201d\u2019\xbb)\\]"
@@ -26,6 +28,52 @@ TYPOGRAPHIC_QUOTES = frozenset(PLAIN['"'])
 OPENING_QUOTE = re.compile(r'(?<!\w)"(?=[^\s"])')
 CLOSING_QUOTE = re.compile(r'(?<=[^\s"])"(?!\w)')
 (FRENCH,) = (row for row in rows_of("back") if row.when == "fr")
+
+
+def written(
+    piece: Piece,
+    ids: Sequence[int],
+    tokenizer: Tokenizer,
+    align: Callable[[], Sequence[Sequence[float]]],
+    languages: tuple[str | None, str | None],
+    follows_source: bool,
+) -> str:
+    """Return the translation of a piece, with what it has of its source, as the target language writes that.
+
+    ids: the tokens of the translation.
+    align: how much each of them attends to each token of the source [T][S]; called only if there are tags.
+    follows_source: otherwise, only items and the case are those of the source.
+    """
+    if not piece.keeps:
+        text = tokenizer.decode(ids)
+    else:
+        from capsule_mt.text.restoring import restored  # late: few texts have protected items
+
+        text = restored(piece, ids, tokenizer.decode, align)
+    (src_lang, tgt_lang), case, vocabulary = languages, piece.case, vocabulary_of(tokenizer)
+    if not (follows_source or case):
+        return text  # as the model wrote it
+    quotes = typographic_quotes_of(piece)
+    is_changed = piece.is_label or piece.mark is not None or case is not None or quotes or has_french_spaces(tgt_lang)
+    if follows_source and not (is_changed or piece.form.edits or re.search(r"\d\D\d", text)):
+        return text  # most sentences
+    text, items = with_marks(text)
+    if not follows_source:
+        return without_marks(restored_case(text, case, vocabulary, tgt_lang), items)
+    if "numbers" not in piece.form.kinds:
+        text = with_copied_numbers(text, piece.text, src_lang, tgt_lang)
+    if piece.is_label:
+        text = as_label(text, piece.user_text, has_dotless_i(tgt_lang))
+    elif piece.has_lowercased_first:
+        text = capital(text[:1], has_dotless_i(tgt_lang)) + text[1:] if text else text
+    if (ending := piece.ending) is not None:
+        text = with_ending(text, ending)
+    if quotes:
+        text = with_quotes(text, quotes, quotes_of(tgt_lang))
+    if has_french_spaces(tgt_lang):
+        text = with_french_spaces(text)
+    text = restored_case(text, case, vocabulary, tgt_lang)
+    return with_entities(without_marks(text, items), piece.user_text)
 
 
 def with_marks(text: str) -> tuple[str, list[Item]]:
@@ -109,13 +157,13 @@ def quotes_of(language: str | None) -> tuple[str, str] | None:
     return QUOTES_OF_LANGUAGE.get(language_code(language) or "")
 
 
-def typographic_quotes_of(reading: Reading) -> list[str]:
+def typographic_quotes_of(piece: Piece) -> list[str]:
     """Return a source's quotes, which the model reads as straight ones, if all are typographic; `[]` otherwise."""
-    if '"' not in reading.text or not reading.form.edits:
+    if '"' not in piece.text or not piece.form.edits:
         return []
-    texts = ((part, match) for part in reading.parts if part.edit is None for match in re.finditer('"', part.text))
-    spans = (reading.form.user_span(part.start + match.start(), part.start + match.end()) for part, match in texts)
-    quotes = [without_entities(reading.form.source[start:end]) for start, end in spans]
+    texts = ((part, match) for part in piece.parts if part.is_text for match in re.finditer('"', part.text))
+    spans = (piece.form.user_span(part.start + match.start(), part.start + match.end()) for part, match in texts)
+    quotes = [without_entities(piece.form.source[start:end]) for start, end in spans]
     return quotes if TYPOGRAPHIC_QUOTES.issuperset(quotes) else []
 
 

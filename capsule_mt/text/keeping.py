@@ -3,11 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Collection
-from functools import partial
 
 from capsule_mt.text.rewriting import keep_edits
-from capsule_mt.text.rules import BARE_PLACEHOLDERS, NON_WORDS, NUMBER_PLACEHOLDER, of_table
-from capsule_mt.text.sentences import Span
+from capsule_mt.text.rules import BARE_PLACEHOLDERS, NON_WORDS
 
 
 class Item(str):
@@ -20,36 +18,15 @@ class Item(str):
         item.kind = kind
         return item
 
-    @property
-    def is_number_placeholder(self) -> bool:
-        """Whether it is one placeholder for a number, without text glued to it."""
-        return self.kind == "placeholders" and re.fullmatch(NUMBER_PLACEHOLDER, self) is not None
-
 
 def parts_of(text: str, kinds: Collection[str]) -> list[str]:
     """Cut a text into strings and `Item`s of these kinds; joined they are the text."""
-    return list(_parts_of(text, tuple(kinds)))
-
-
-@partial(of_table, maxsize=8)  # several steps cut the same text
-def _parts_of(text: str, kinds: tuple[str, ...]) -> list[str]:
     parts: list[str] = []
     end = 0
     for edit in keep_edits(text, kinds):
         parts += (text[end : edit.start], Item(text[edit.start : edit.end], edit.kind))
         end = edit.end
     return [part for part in [*parts, text[end:]] if part]
-
-
-def items_with_spans(text: str, kinds: Collection[str]) -> list[tuple[Item, Span]]:
-    """Return the items of a text, each with its span."""
-    items: list[tuple[Item, Span]] = []
-    end = 0
-    for part in _parts_of(text, tuple(kinds)):
-        start, end = end, end + len(part)
-        if isinstance(part, Item):
-            items.append((part, Span(start, end)))
-    return items
 
 
 def placeholders_of(text: str) -> Counter[str]:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from operator import itemgetter
+from typing import NamedTuple
 
-from capsule_mt.text.keeping import Item
-from capsule_mt.text.reading import Reading, overlapping, partners_of
+from capsule_mt.text.reading import Piece, overlapping, partners_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
-FREE_KINDS = ("numbers", "numerals", "names")  # a translation may have others than its source
+# a translation may have others than its source: numbers, for one, in another notation
+FREE_KINDS = ("numbers", "numerals", "names", "signs")
 MAX_WORD = 64  # characters of a word that has a sign
 
 Ids = Sequence[int]
@@ -57,13 +59,21 @@ class Alignment:
         return [[0.0, *accumulate(row[s] for _, s in self._order)] for row in self.rows]
 
 
+class Inside(NamedTuple):
+    """Tags that are put into the words `first` to `last` - 1 of a translation."""
+
+    tags: Sequence[int]
+    first: int
+    last: int
+
+
 class Layout:
     """The order of words and tags in a translation.
 
     words: the spans of the translation's words; an item is one word.
     """
 
-    def __init__(self, source: Reading, translation: str, words: list[Span], alignment: Alignment) -> None:
+    def __init__(self, source: Piece, translation: str, words: list[Span], alignment: Alignment) -> None:
         self.source, self.text, self.words, self.alignment = source, translation, words, alignment
         self.written = [translation[start:end] for start, end in words]
         self.is_mark = list(map(is_mark, self.written))
@@ -72,23 +82,17 @@ class Layout:
     def tags(self) -> list[tuple[int, str]]:
         """Return the offset in the translation and the text of each tag, in order."""
         of_words = self._signs_of_words()
-        between_words = self._position_tags(
-            [tag for tag in self.source.tags if tag not in of_words], 0, len(self.words)
-        )
-        merged = sorted(
-            [
-                *((offset, 1, tag) for offset, tag in between_words),
-                *((offset, 0, tag) for tag, offset in of_words.items()),
-            ],
-            key=lambda entry: entry[:2],
-        )
-        offsets = {tag: offset for offset, _, tag in merged}
-        return [(offset, self._spaced(tag, offset)) for offset, _, tag in merged if not self._is_empty(tag, offsets)]
-
-    def _is_empty(self, tag: int, offsets: dict[int, int]) -> bool:
-        """Whether a mark of emphasis is left without a word."""
-        is_pair = self.source.parts[tag].is_emphasis and tag in self.partners
-        return is_pair and offsets.get(self.partners[tag]) == offsets[tag]
+        positions = [(offset, tag) for tag, offset in of_words.items()]  # these go first at the same offset
+        tags = [tag for tag in self.source.tags if tag not in of_words]
+        pending: list[Inside | tuple[int, int]] = [Inside(tags, 0, len(self.words))]  # elements may be nested deeply
+        while pending:
+            entry = pending.pop()
+            if isinstance(entry, Inside):
+                pending += reversed(self._positions(entry))
+            else:
+                positions.append(entry)
+        positions.sort(key=itemgetter(0))
+        return [(offset, self._spaced(tag, offset)) for offset, tag in positions]
 
     def _signs_of_words(self) -> dict[int, int]:
         """Return the offset of signs at the end of a word that the translation copies, such as Windows\xae."""
@@ -150,34 +154,10 @@ class Layout:
     def _has_words(self, span: Span) -> bool:
         return any(map(str.isalnum, self.source.text[span.start : span.end]))
 
-    def _position_tags(self, tags: Sequence[int], first: int, last: int) -> list[tuple[int, int]]:
-        """Return the offset and the index of each tag; no tag is put outside the words `first` to `last` - 1."""
-        positions: list[tuple[int, int]] = []
-        levels = [iter(self._elements(tags, first, last))]
-        ends: list[tuple[int, int]] = []  # of the elements that enclose those of the last level
-        while levels:
-            element = next(levels[-1], None)
-            if element is None:
-                levels.pop()
-                positions += [ends.pop()] if ends else []
-                continue
-            begin, stop, tag, is_last = element
-            end_tag = self.partners.get(tag, tag)
-            inner_tags = tags[bisect_right(tags, tag) : bisect_left(tags, end_tag)]
-            if begin < stop:
-                positions.append((self.words[begin].start, tag))
-                ends.append((self.words[stop - 1].end, end_tag))
-                levels.append(iter(self._elements(inner_tags, begin, stop)))
-            else:
-                is_end = self._is_sign(tag) or self.source.parts[tag].written.startswith("</")
-                is_after = is_last or (begin > 0 and is_end)
-                offset = self.words[begin - 1].end if is_after else self.words[begin].start
-                positions += [(offset, point) for point in sorted({tag, *inner_tags, end_tag})]
-        return positions
-
-    def _elements(self, tags: Sequence[int], first: int, last: int) -> list[tuple[int, int, int, bool]]:
-        """Return of each element its first word, the word after its last, its start tag, and if no word follows."""
-        elements: list[tuple[int, int, int]] = []
+    def _positions(self, inside: "Inside") -> "list[Inside | tuple[int, int]]":
+        """Return the offset and the index of each tag, in order, and those inside of an element as `Inside`."""
+        tags, first, last = inside
+        elements: list[tuple[int, int, int]] = []  # first word, start tag, the word after the last
         end_tag = -1
         min_point = first  # empty elements and single tags keep their order
         for tag in tags:
@@ -190,12 +170,27 @@ class Layout:
             else:
                 begin, stop = self._with_marks(tag, end_tag, begin, stop)
             elements.append((min(max(begin, first), last), tag, min(stop, last)))
-        next_word, in_order = first, []
+        positions: list[Inside | tuple[int, int]] = []
+        next_word = first
         for begin, tag, stop in sorted(elements):
             begin = max(begin, next_word)  # the words before belong to the previous element
             next_word = max(begin, stop)
-            in_order.append((begin, stop, tag, begin == last))
-        return in_order
+            end_tag = self.partners.get(tag, tag)
+            inner_tags = tags[bisect_right(tags, tag) : bisect_left(tags, end_tag)]
+            if begin < stop:
+                start, end = self.words[begin].start, self.words[stop - 1].end
+                positions += [(start, tag), Inside(inner_tags, begin, stop), (end, end_tag)]
+                continue
+            is_end = self._is_sign(tag) or self.source.parts[tag].written.startswith("</")
+            is_after = begin == last or (begin > 0 and is_end)
+            offset = self.words[begin - 1].end if is_after else self.words[begin].start
+            points = sorted({tag, *inner_tags, end_tag})
+            # marks of emphasis that are left without a word are dropped
+            positions += [(offset, point) for point in points if not self._is_paired_mark(point)]
+        return positions
+
+    def _is_paired_mark(self, tag: int) -> bool:
+        return self.source.parts[tag].edit.row == "emphasis" and tag in self.partners
 
     def _is_sign(self, tag: int) -> bool:
         """Whether a tag belongs to the preceding word, as a footnote's sign does."""
@@ -226,7 +221,7 @@ class Layout:
             starts = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
             is_before_word = offset in starts or re.compile(r" [\W_][^\W_]").match(self.text, offset - 1) is not None
             following = next((part.text for part in self.source.parts[tag + 1 : tag + 2]), "")
-            is_emoji = self.source.parts[tag].kind == "emoji"
+            is_emoji = self.source.parts[tag].edit.kind == "emoji"
             space = " " if is_emoji or not following[:1].isalnum() else ""  # as in "\xa1Hello"
             return f"{item}{space}" if is_before_word else f" {item}"
         if tag in self.partners or len(texts) < 3 or not (texts[0][-1:].isspace() and texts[2][:1].isspace()):
@@ -234,7 +229,7 @@ class Layout:
         return f"{item} " if any(offset == word.start for word in self.words) else f" {item}"
 
 
-def restored(source: Reading, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
+def restored(source: Piece, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
     """Return the text of a translation with the items and tags of its source, and without those the model invented.
 
     Args:
@@ -245,16 +240,18 @@ def restored(source: Reading, ids: Ids, decode: Callable[[Ids], str], align: Cal
     """
     text = decode(ids)
     items, foreign_items = source.items_in(text)
-    invented = _invented(foreign_items, items)
-    invented_spans = frozenset(invented)
+    spans = sorted(item.span for item in items.values())
+    invented = {
+        item.span for item in foreign_items if item.kind not in FREE_KINDS and not overlapping(item.span, spans)
+    }
     tags: list[tuple[int, str]] = []
     if source.tags:
         alignment = Alignment(source.offsets, target_ends(decode, ids), align())
-        words = _words_of_translation(text, [*items.values(), *(span for _, span in foreign_items)])
-        words = [word for word in words if word not in invented_spans] or [Span(len(text), len(text))]
+        words = _words_of_translation(text, [*spans, *(item.span for item in foreign_items)])
+        words = [word for word in words if word not in invented] or [Span(len(text), len(text))]
         tags = Layout(source, text, words, alignment).tags()
     edits = [(span, "") for span in invented]
-    edits += [(span, source.parts[index].written) for index, span in items.items()]
+    edits += [(item.span, source.parts[index].written) for index, item in items.items()]
     return _edited(text, tags, edits)
 
 
@@ -276,10 +273,3 @@ def _words_of_translation(translation: str, items: list[Span]) -> list[Span]:
     words = (Span(*match.span()) for match in re.finditer(rf"\d+(?:[.,:]\d+)+|{WORDS.pattern}", translation))
     sorted_items = sorted(items)
     return sorted([*(word for word in words if not overlapping(word, sorted_items)), *items])
-
-
-def _invented(foreign_items: list[tuple[Item, Span]], items: dict[int, Span]) -> list[Span]:
-    """Return the spans of items that the model invented; a number may be the source's in another notation."""
-    spans = [span for item, span in foreign_items if item.kind not in (*FREE_KINDS, "signs")]
-    item_spans = sorted(items.values())
-    return [span for span in spans if not overlapping(span, item_spans)]

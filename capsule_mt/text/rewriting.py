@@ -9,6 +9,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 from capsule_mt.text.casing import in_sentence_case
@@ -65,6 +66,11 @@ class Edit(NamedTuple):
     def is_tag(self) -> bool:
         """Whether the model does not read it, and the translation copies it."""
         return self.model is not None and self.back is not None
+
+    @property
+    def span(self) -> Span:
+        """Its characters of the user's text."""
+        return Span(self.start, self.end)
 
     @property
     def kind(self) -> str:
@@ -141,7 +147,7 @@ class Form:
         if index < 0:
             return Span(offset, offset + 1)
         edit, past = self.edits[index], offset - self.offsets[index] - len(self.edits[index].in_form)
-        return Span(edit.start, edit.end) if past < 0 else Span(edit.end + past, edit.end + past + 1)
+        return edit.span if past < 0 else Span(edit.end + past, edit.end + past + 1)
 
     def copies_in(self, start: int, end: int) -> Iterator[tuple[int, Edit]]:
         """Yield the items in a span of `text`, and the tags in it and at its edges, each with its offset."""
@@ -405,10 +411,14 @@ def with_target_signs(
     return re.sub(pattern, written, text)
 
 
-def keep_edits(text: str, kinds: Collection[str]) -> list[Edit]:
+def keep_edits(text: str, kinds: Collection[str]) -> Sequence[Edit]:
     """Return the edits of the keep rows of these kinds."""
-    reader = Rewriter(cast(Vocabulary, None), tuple(kinds), copies=False, normalises=False)  # no row asks it
-    return list(reader.read(text).edits)
+    return _keep_edits(text, tuple(kinds))
+
+
+@partial(of_table, maxsize=8)  # several steps ask for those of the same text
+def _keep_edits(text: str, kinds: tuple[str, ...]) -> Sequence[Edit]:
+    return Rewriter(cast(Vocabulary, None), kinds, copies=False, normalises=False).read(text).edits  # no row asks it
 
 
 def known_form(text: str, vocabulary: Vocabulary) -> str:

@@ -3,22 +3,21 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from functools import cache
+from typing import NamedTuple, cast
 
 from capsule_mt.messages import warn, with_unit
-from capsule_mt.text.casing import LOWERCASE
 from capsule_mt.text.edges import edges_of, ending_of, label_in
 from capsule_mt.text.finishing import colon_of_label, quotes_of, separator_with_quotes
-from capsule_mt.text.reading import Ending, Reading, overlapping, overlaps, parts_in
+from capsule_mt.text.reading import Piece, overlapping, parts_in
 from capsule_mt.text.rewriting import Edit, Form, Rewriter
 from capsule_mt.text.rules import BREAK, COPIED_KINDS, rows_of
-from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
+from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit, stripped
 from capsule_mt.text.target_tokens import LANGUAGE_CODE, refuse_missing_target, refuse_unknown_target
 from capsule_mt.text.tokenizer_protocol import Encoded, Tokenizer, unknown_tokens
 from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.text.words import (
     NO_LISTS,
-    Offsets,
     SourceWord,
     WordLists,
     is_mark,
@@ -29,9 +28,6 @@ from capsule_mt.text.words import (
     words_of,
 )
 
-if TYPE_CHECKING:
-    from capsule_mt.text.glossary import Term
-
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 # a multilingual OPUS-MT source begins with its target language
 LEADING_TOKEN = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
@@ -39,88 +35,6 @@ MAX_WORD = 10_000  # characters
 LONG_WORD = rf"(?<![^\s{UNSPACED_STOPS}])[^\s{UNSPACED_STOPS}]{{{MAX_WORD + 1},}}"
 LATE_NAMES = frozenset(row.id for row in rows_of("late"))
 MAX_UNKNOWN_SHARE = 0.2  # of a text's tokens; with more, it is hardly in the source language
-Result = TypeVar("Result")
-
-
-class Piece:
-    """One source for the model: a sentence of a text, or a part of one that is too long.
-
-    span: its characters of the user's text.
-    ids: its tokens, special ones included.
-    words: its words, if coverage is requested.
-    prefix: the tokens that its translation begins with.
-    was_cut: whether the source was longer (`truncation`).
-    reading: `text` with the way back to the user's text.
-    text: what the model reads.
-    offsets: the characters of `text` that each token stands for.
-    terms: the glossary's terms in it.
-    is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
-    mark: the end of the sentence that the model reads otherwise, if it does.
-    case: of the user's line, if the model reads it in sentence case instead.
-    is_label: whether it is the only word of the user's line, as in a menu.
-    """
-
-    def __init__(
-        self,
-        span: Span,
-        ids: list[int],
-        words: Sequence[SourceWord] = (),
-        prefix: Sequence[int] = (),
-        was_cut: bool = False,
-        reading: Reading | None = None,
-        text: str = "",
-        offsets: Offsets = (),
-        terms: "Sequence[Term]" = (),
-        is_glued: bool = False,
-        mark: Ending | None = None,
-        case: str | None = None,
-        is_label: bool = False,
-    ) -> None:  # no dataclass: a start need not import its module
-        self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
-        self.reading, self.text, self.offsets, self.terms = reading, text, offsets, terms
-        self.is_glued, self.mark, self.case, self.is_label = is_glued, mark, case, is_label
-
-    def with_prefix(self, prefix: Sequence[int]) -> "Piece":
-        """Return this piece with the tokens that its translation begins with."""
-        piece = object.__new__(type(self))
-        vars(piece).update(vars(self) | {"prefix": prefix})
-        return piece
-
-    @property
-    def keeps(self) -> bool:
-        """Whether its translation copies something, or must not have what it would copy."""
-        return self.reading is not None and bool(self.reading.form.kinds or self.reading.items)
-
-    def lost(self, translation: str) -> list[int]:
-        """Return the items that a translation has lost: see `Reading.lost`."""
-        return [] if self.reading is None else self.reading.lost(translation)
-
-    @property
-    def ending(self) -> str | None:
-        """What the user's sentence has instead of the final mark that the model reads; `None` if it reads the same."""
-        if self.mark is None or self.reading is None:
-            return None
-        start, end, mark = self.mark
-        ending = self.reading.form.source[slice(*self.reading.form.user_span(start, end))] if start < end else ""
-        # the user's marks may be full width, or ligatures
-        return ending if not ending or mark in ending or mark == "." else self.reading.form.text[start:end]
-
-    @property
-    def user_text(self) -> str:
-        """Its characters of the user's text."""
-        return self.text if self.reading is None else self.reading.form.source[self.span.start : self.span.end]
-
-    @property
-    def source_offsets(self) -> Offsets:
-        """The characters of the user's text that each token stands for."""
-        if self.reading is None:
-            return moved_offsets(self.offsets, -self.span.start)
-        return [offset and self.reading.user_span(Span(*offset)) for offset in self.offsets]
-
-    def tokens_of(self, span: Span) -> list[int]:
-        """Return the indices of the tokens in a span of the user's text."""
-        offsets = enumerate(self.source_offsets)
-        return [token for token, token_span in offsets if token_span and overlaps(Span(*token_span), [span])]
 
 
 class Document:
@@ -145,13 +59,9 @@ class Document:
         self.language_spans: list[Span] = []
         self.num_unknown = self.num_tokens = 0
 
-    def without_languages(self, start: int = 0, end: int | None = None) -> str:
+    def without_languages(self, part: Span) -> str:
         """Return a part of the text without the tokens of languages."""
-        part = Span(start, len(self.text) if end is None else end)
-        tokens = overlapping(part, self.language_spans)
-        starts = [part.start, *(token.end for token in tokens)]
-        ends = [*(token.start for token in tokens), part.end]
-        return "".join(self.text[first:last] for first, last in zip(starts, ends, strict=True))
+        return _filled(self.text, overlapping(part, self.language_spans), "", part)
 
     @property
     def with_blank_languages(self) -> str:
@@ -165,7 +75,7 @@ class Document:
 
 
 class Segmenter(NamedTuple):
-    """Turns texts into documents: cuts them, and tokenises each piece once.
+    """Turns texts into documents: cuts them, and tokenises the pieces.
 
     limit: the largest number of tokens in a source.
     prefix: what a T5 checkpoint reads before each source.
@@ -235,34 +145,24 @@ class Segmenter(NamedTuple):
             token, lone_token = token or lone_token or text_language, ""
             if not token and len(self.tokenizer.language_tokens) > 1:
                 refuse_missing_target(self.tokenizer.language_tokens)
-            prefix = f"{self.prefix}{token} " if token else self.prefix
             textless_ids = self._textless_ids(token)
-            for reading, encoded, was_cut in self._fitting(form, sentence, prefix):
-                mark = None
-                is_last = reading.parts[-1].end == sentence.end
-                if self.copies and is_last and end not in cuts and not was_cut:
-                    reading, encoded, mark = self._with_final_mark(form, sentence, reading, encoded)
-                unknown = unknown_tokens(self.tokenizer, reading.text, encoded)
-                copied_tokens = _copied_tokens(reading, encoded)
+            for piece in self._fitting(form, sentence, f"{self.prefix}{token} " if token else self.prefix):
+                if self.copies and piece.parts[-1].end == sentence.end and end not in cuts and not piece.was_cut:
+                    piece = self._with_final_mark(piece, sentence.end)
+                unknown, copied_tokens = unknown_tokens(self.tokenizer, piece.text, piece.encoded), piece.copied_tokens
                 document.num_unknown += len(unknown - copied_tokens)
-                document.num_tokens += len(encoded.ids) - len(copied_tokens)
+                document.num_tokens += len(piece.ids) - len(copied_tokens)
                 if unknown - copied_tokens and self.copies:
-                    reading, encoded = self._without_unknown_words(reading, encoded, unknown)
-                is_unread_mark = self.normalises and is_mark(reading.text)
-                has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_unread_mark
-                if reading.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
-                    piece = self._piece(
-                        reading,
-                        encoded,
-                        was_cut=was_cut,
-                        is_glued=reading.parts[0].start in cuts,
-                        mark=mark,
-                        case=form.case_at(reading.span.start),
-                        is_label=label is not None and not reading.items,
-                    )
+                    piece = self._without_unknown_words(piece, unknown)
+                is_unread_mark = self.normalises and is_mark(piece.text)
+                has_unknown_word = self.tokenizer.unknown_id in piece.ids and not is_unread_mark
+                if piece.has_words and (has_unknown_word or not textless_ids.issuperset(piece.ids)):
+                    piece.is_glued = piece.parts[0].start in cuts
+                    piece.case = form.case_at(piece.span.start)
+                    piece.is_label = label is not None and not piece.items
                     document.pieces.append(piece)
                 elif unknown:
-                    document.foreign.append(reading.span)
+                    document.foreign.append(piece.span)
         return document
 
     @property
@@ -293,7 +193,7 @@ class Segmenter(NamedTuple):
             return text
         document.copies = True
         warn(f"{with_unit(len(document.foreign), 'words')} of more than {MAX_WORD} characters in a text: copied.")
-        return re.sub(LONG_WORD, lambda match: "\n" * len(match[0]), text)
+        return _filled(text, document.foreign, "\n")
 
     def _without_foreign_lines(self, document: Document, text: str) -> str:
         """Return a text with line breaks instead of lines in another language, so that no sentence has them."""
@@ -305,56 +205,34 @@ class Segmenter(NamedTuple):
         document.copies = document.copies or bool(foreign_lines)
         return _filled(text, foreign_lines, "\n")
 
-    def _piece(self, reading: Reading, encoded: Encoded, **attributes: Any) -> Piece:
-        reading.offsets = encoded.offsets
-        words: list[SourceWord] = []
-        if self.with_words:
-            unknown_id = self.tokenizer.unknown_id
-            words = source_words(reading.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
-            words = _merged([_of_user(word, reading) for word in words if not reading.is_added(word.model_span)])
-        return Piece(
-            reading.span, encoded.ids, words, reading=reading, text=reading.text, offsets=encoded.offsets, **attributes
-        )
-
-    def _with_final_mark(
-        self, form: Form, sentence: Span, reading: Reading, encoded: Encoded
-    ) -> tuple[Reading, Encoded, Ending | None]:
+    def _with_final_mark(self, piece: Piece, end: int) -> Piece:
         """Return a sentence with one final mark if the user's lacks it, or has several, such as "..." or "?!"."""
-        start = reading.parts[0].start
-        ending = ending_of(form.text, Span(start, sentence.end))
-        if ending is None:
-            return reading, encoded, None
-        changed = Reading(form, parts_in(form, start, sentence.end, ending), reading.prefix)
-        changed_encoded = self._encode(changed)
-        # a vocabulary may lack the mark
-        is_unknown = self.tokenizer.unknown_id in {*changed_encoded.ids} - {*encoded.ids}
-        if is_unknown or not self._fits(changed_encoded):
-            return reading, encoded, None
-        return changed, changed_encoded, ending
+        form, start = piece.form, piece.parts[0].start
+        mark = ending_of(form.text, Span(start, end))
+        if mark is None:
+            return piece
+        changed = self._encoded(piece.with_parts(parts_in(form, start, end, mark)))
+        changed.mark = mark
+        is_unknown = self.tokenizer.unknown_id in {*changed.ids} - {*piece.ids}  # a vocabulary may lack the mark
+        return piece if is_unknown or not self._fits(changed) else changed
 
-    def _without_unknown_words(self, reading: Reading, encoded: Encoded, unknown: set[int]) -> tuple[Reading, Encoded]:
+    def _without_unknown_words(self, piece: Piece, unknown: set[int]) -> Piece:
         """Protect words that are unknown though the vocabulary has their characters, as one of whole words may be."""
         spans = [
             word
-            for word, tokens in words_of(reading.text, encoded.offsets)
-            if not (unknown.isdisjoint(tokens) or is_mark(reading.text[slice(*word)]) or reading.is_copied(word))
+            for word, tokens in words_of(piece.text, piece.offsets)
+            if not (unknown.isdisjoint(tokens) or is_mark(piece.text[slice(*word)]) or piece.is_copied(word))
         ]
-        changed = reading.with_unknown_words(spans)
-        changed_encoded = self._encode(changed)
-        return (changed, changed_encoded) if spans and self._fits(changed_encoded) else (reading, encoded)
+        changed = self._encoded(piece.with_unknown_words(spans))
+        return changed if spans and self._fits(changed) else piece
 
     def label_forms(self, label: Piece) -> list[Piece]:
         """Return other forms of a label that the vocabulary has: with a colon, and in lowercase with a colon."""
-        reading = cast(Reading, label.reading)
-        readings = [reading.with_colon()]
-        if reading.text[:1].isupper() and reading.text[1:] == reading.text[1:].lower():
-            readings.append(readings[0].lowercased())
-        forms = []
-        for form in readings:
-            encoded = self._encode(form)
-            if self._fits(encoded) and self.tokenizer.unknown_id not in encoded.ids:
-                forms.append(self._piece(form, encoded, **_shared(label), is_glued=label.is_glued, is_label=True))
-        return forms
+        forms = [label.with_colon()]
+        if label.text[:1].isupper() and label.text[1:] == label.text[1:].lower():
+            forms.append(forms[0].lowercased())
+        forms = [self._encoded(form) for form in forms]
+        return [form for form in forms if self._fits(form) and self.tokenizer.unknown_id not in form.ids]
 
     def retries(self, piece: Piece, translation: str) -> list[Piece]:
         """Return the pieces to translate instead, if a translation has lost an item; else nothing.
@@ -363,24 +241,12 @@ class Segmenter(NamedTuple):
         between the items.
         """
         lost = piece.lost(translation)
-        if not lost or piece.reading is None:
+        if not lost:
             return []
-        reading = piece.reading.with_stand_ins(lost)
-        encoded = None if reading is None else self._encode(reading)
-        if reading is None or encoded is None or not self._fits(encoded):
-            return self._around_items(piece, piece.reading)
-        return [self._piece(reading, encoded, **_shared(piece), is_glued=piece.is_glued, mark=piece.mark)]
-
-    def _around_items(self, piece: Piece, source: Reading) -> list[Piece]:
-        pieces: list[Piece] = []
-        for reading, has_ending in source.around_items(piece.mark):
-            # a model begins each part with a capital
-            case = piece.case or (LOWERCASE if reading.text[:1].islower() else None)
-            is_glued = not pieces and piece.is_glued and reading.span.start == piece.span.start
-            terms = [term for term in piece.terms if overlaps(term.span, [reading.span])]
-            encoded, mark = self._encode(reading), piece.mark if has_ending else None
-            pieces.append(self._piece(reading, encoded, case=case, is_glued=is_glued, terms=terms, mark=mark))
-        return pieces
+        retry = piece.with_stand_ins(lost)
+        if retry is not None and self._fits(self._encoded(retry)):
+            return [retry]
+        return [self._encoded(part) for part in piece.around_items()]
 
     def language_token(self, text: str) -> tuple[Span, str]:
         """Return the span and the text of the target language's token at a text's beginning; else (0, 0) and "".
@@ -422,45 +288,50 @@ class Segmenter(NamedTuple):
             return split_sentences("".join(letters) or text, self.src_lang)
         cuts_blocks = form.kinds and not self.joins_blocks
         blocks = re.finditer(f"[^{BREAK}]+" if cuts_blocks else r"(?s).+", text)
-        indented = ((block, len(block[0]) - len(block[0].lstrip())) for block in blocks if block[0].strip())
-        return [Span(block.start() + indent, block.start() + len(block[0].rstrip())) for block, indent in indented]
+        spans = (stripped(text, Span(*block.span())) for block in blocks)
+        return [span for span in spans if span.start < span.end]
 
-    def _fitting(self, form: Form, sentence: Span, prefix: str) -> list[tuple[Reading, Encoded, bool]]:
+    def _fitting(self, form: Form, sentence: Span, prefix: str) -> list[Piece]:
         """Encode a sentence; if it is too long, cut it (`truncation`) or split it into parts that fit."""
-        source = Reading(form, parts_in(form, *sentence), prefix)
-        encoded = self._encode(source)
-        length = len(encoded.ids)
-        if self._fits(encoded):
-            return [(source, encoded, False)]
-        limit = cast(int, self.limit)
+
+        @cache
+        def part(span: Span) -> Piece:
+            piece = Piece(form, parts_in(form, *span))
+            piece.source_prefix = prefix
+            return self._encoded(piece)
+
+        piece = part(sentence)
+        if self._fits(piece):
+            return [piece]
+        length, limit = len(piece.ids), cast(int, self.limit)
         if self.truncation:
             warn(self.cut_warning.format(length, limit))
-            return [(source, self._truncated(encoded, limit), True)]
+            return [self._with_tokens(piece, self._truncated(piece.encoded, limit), was_cut=True)]
         if not self.split_sentences:
             raise ValueError(
                 f"a source of {length} tokens is longer than the {limit} that the model takes: "
-                f"{source.user_text[:40]!r}... Leave `split_sentences` on (without "
+                f"{piece.user_text[:40]!r}... Leave `split_sentences` on (without "
                 "--no-split), or set `truncation=True` to cut it."
             )
-        readings: dict[Span, tuple[Reading, Encoded, bool]] = {}
+        return [part(span) for span in split_to_fit(form.text, sentence, lambda span: self._fits(part(span)))]
 
-        def read(span: Span) -> tuple[Reading, Encoded, bool]:
-            if span not in readings:
-                reading = Reading(form, parts_in(form, *span), prefix)
-                readings[span] = reading, self._encode(reading), False
-            return readings[span]
+    def _encoded(self, piece: Piece) -> Piece:
+        """Tokenise what a model reads of a piece, after its prefix; offsets count from the text's beginning."""
+        prefix = piece.source_prefix
+        encoded = self.tokenizer.encode(prefix + piece.text.replace(BREAK, " "))
+        if prefix:
+            encoded = encoded._replace(offsets=moved_offsets(encoded.offsets, len(prefix)))
+        return self._with_tokens(piece, encoded)
 
-        spans = split_to_fit(form.text, sentence, lambda span: self._fits(read(span)[1]))
-        return [read(span) for span in spans]
+    def _with_tokens(self, piece: Piece, encoded: Encoded, *, was_cut: bool = False) -> Piece:
+        piece.encoded, piece.was_cut = encoded, was_cut
+        if self.with_words:
+            words = source_words(piece.text, piece.offsets, piece.ids, self.tokenizer.unknown_id, self.lists)
+            piece.words = _merged([_of_user(word, piece) for word in words if not piece.is_added(word.model_span)])
+        return piece
 
-    def _encode(self, reading: Reading) -> Encoded:
-        """Tokenise what a model reads after its prefix; offsets count from the text's beginning."""
-        prefix = reading.prefix
-        encoded = self.tokenizer.encode(prefix + reading.text.replace(BREAK, " "))
-        return encoded._replace(offsets=moved_offsets(encoded.offsets, len(prefix))) if prefix else encoded
-
-    def _fits(self, encoded: Encoded) -> bool:
-        return self.limit is None or len(encoded.ids) <= self.limit
+    def _fits(self, piece: Piece) -> bool:
+        return self.limit is None or len(piece.ids) <= self.limit
 
     def _truncated(self, source: Encoded, limit: int) -> Encoded:
         """Cut a source to the limit, but keep the special tokens at its end."""
@@ -472,30 +343,19 @@ class Segmenter(NamedTuple):
         return source._replace(ids=ids, offsets=offsets)
 
 
-def _filled(text: str, spans: Iterable[Span], character: str) -> str:
-    """Return a text with a character instead of each one in some spans, which are in order."""
+def _filled(text: str, spans: Iterable[Span], character: str, part: Span | None = None) -> str:
+    """Return a text, or a part of it, with a character instead of each one in some spans, which are in order."""
     parts: list[str] = []
-    previous_end = 0
-    for start, end in spans:
-        parts += [text[previous_end:start], character * (end - start)]
-        previous_end = end
-    return "".join([*parts, text[previous_end:]])
+    start, stop = part or (0, len(text))
+    for first, end in spans:
+        parts += [text[start:first], character * (end - first)]
+        start = end
+    return "".join([*parts, text[start:stop]])
 
 
-def _shared(piece: Piece) -> dict[str, Any]:
-    """Return what another reading of a piece shares with it."""
-    return {"prefix": piece.prefix, "terms": piece.terms, "case": piece.case}
-
-
-def _copied_tokens(reading: Reading, encoded: Encoded) -> set[int]:
-    """Return the indices of tokens in kept items, such as placeholders."""
-    offsets = enumerate(encoded.offsets) if reading.items else ()
-    return {index for index, span in offsets if span is not None and reading.is_copied(Span(*span))}
-
-
-def _of_user(word: SourceWord, reading: Reading) -> SourceWord:
+def _of_user(word: SourceWord, piece: Piece) -> SourceWord:
     """Return a word of what the model reads as one of the user's text."""
-    span, is_copied = reading.user_span(word.model_span), reading.is_copied(word.model_span)
+    span, is_copied = piece.user_span(word.model_span), piece.is_copied(word.model_span)
     return word._replace(span=span, is_copied=is_copied, is_unknown=word.is_unknown and not is_copied)
 
 
@@ -524,8 +384,6 @@ def _glued_cuts(form: Form) -> set[int]:
 
 
 def _cut_at(cuts: Collection[int], spans: Sequence[Span]) -> list[Span]:
-    if not cuts:
-        return list(spans)
     parts: list[Span] = []
     offsets = sorted(cuts)
     for span in spans:
@@ -568,16 +426,13 @@ def edits_of(document: Document) -> tuple[Edit, ...]:
     edits: list[Edit] = []
     stand_ins: dict[int, str] = {}
     for piece in document.pieces:
-        reading = piece.reading
-        if reading is None:
-            continue
-        for part, text in zip(reading.parts, reading.part_texts, strict=True):
-            if part.edit is not None and part.edit.is_item:
+        for part, text in zip(piece.parts, piece.part_texts, strict=True):
+            if part.edit.is_item:
                 stand_ins[part.edit.start] = text
                 edits += [] if part.edit in form.edits else [part.edit._replace(model=text)]
         if piece.mark is not None:
             span = form.user_span(piece.mark.start, piece.mark.end)
-            edits.append(Edit("marks", *span, piece.mark.mark, piece.ending))
+            edits.append(Edit("marks", *span, piece.mark.text, piece.ending))
     edits += [edit._replace(model=stand_ins.get(edit.start)) if edit.is_item else edit for edit in form.edits]
     edits += form.lines
     ends = [0, *(piece.span.end for piece in document.pieces)]
@@ -594,7 +449,7 @@ def _text_before(document: Document, index: int, language: str | None) -> str:
     pieces = document.pieces
     start = pieces[index - 1].span.end if index else 0
     end = pieces[index].span.start if index < len(pieces) else len(document.text)
-    text = document.without_languages(start, end)
+    text = document.without_languages(Span(start, end))
     if not text:
         return text
     if index and pieces[index - 1].is_label:

@@ -68,7 +68,7 @@ _SPACED_END = rf"(?<![{_STOPS}])[{_STOPS}]+{_CLOSINGS}(?=\s)"
 _UNSPACED_STOP = rf"(?<!\d(?=．\d))[{re.escape(UNSPACED_STOPS)}]+[{re.escape(CLOSING)}]*"  # not in "３．２"
 ENDS = f"{_SPACED_END}|{_UNSPACED_STOP}"
 _BREAKS = r"\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029"  # a tab separates columns
-BREAKS = re.compile(f"[{_BREAKS}]+")
+LINES = f"[^{_BREAKS}]+"
 CLAUSE_ENDS, SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])", r"\s+"
 SPACED_DOTS = r"\.(?: \.){2,}"  # the ellipsis of some books
 BULLETS = " \xa0\t\u2022\u2043\u2023*-\u2013"
@@ -125,12 +125,6 @@ def _ends(stops: str, has_lowercase_starts: bool) -> re.Pattern[str]:
 
 
 @cache
-def _stops(stops: str) -> re.Pattern[str]:
-    """Return the pattern of the first character of all that `_ends` matches."""
-    return re.compile(f"[{re.escape(SPACED_STOPS + UNSPACED_STOPS + stops)}]")
-
-
-@cache
 def _stops_and_breaks(stops: str) -> re.Pattern[str]:
     """Return the pattern of a character that may end a sentence."""
     return re.compile(f"[{re.escape(SPACED_STOPS + UNSPACED_STOPS + stops)}{_BREAKS}]")
@@ -174,7 +168,7 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
             return [Span(0, len(text.rstrip()))]
     spans = []
     masked = _without_spaced_dots(text)
-    for line in _split_at(BREAKS, text, Span(0, len(text))):
+    for line in (Span(*match.span()) for match in re.finditer(LINES, text)):
         start = line.start
         for end in _ends_of(masked, line, rules):
             spans.append(Span(start, end))
@@ -186,13 +180,10 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
 def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
     """Return the offsets at which sentences of a line end, except the last one."""
     items = _item_starts(text, line)
-    first_stop = _stops(rules.stops).search(text, line.start, line.end)
-    if first_stop is None or first_stop.end() == line.end:  # a fast answer for most lines
-        return items
     start, ends = line.start, list(items)
     item_index, quote_index = 0, 0  # of the first that may begin, or end, after the stop
     quotes: list[Span] | None = None
-    for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, first_stop.start(), line.end):
+    for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, line.start, line.end):
         if match.end() == line.end:
             continue
         while item_index < len(items) and items[item_index] <= match.start():
@@ -358,15 +349,6 @@ def _continues_a_character(text: str, offset: int) -> bool:
     """Return whether the code point at an offset belongs to the preceding one: accents, parts of an emoji."""
     code_point, previous = text[offset], text[offset - 1]
     return unicodedata.category(code_point) in ("Mn", "Mc", "Me") or "\u200d" in (code_point, previous)
-
-
-def _split_at(pattern: re.Pattern[str], text: str, span: Span) -> list[Span]:
-    """Return the spans between the matches of a pattern."""
-    spans, start = [], span.start
-    for match in pattern.finditer(text, span.start, span.end):
-        spans.append(Span(start, match.start()))
-        start = match.end()
-    return [*spans, Span(start, span.end)]
 
 
 def stripped(text: str, span: Span) -> Span:

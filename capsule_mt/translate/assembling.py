@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
-from capsule_mt.text.segments import Document, Piece, edits_of, join_translations
-from capsule_mt.text.writing import written
+from capsule_mt.text.finishing import written
+from capsule_mt.text.reading import Piece
+from capsule_mt.text.segments import Document, edits_of, join_translations
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Score, Segment, Translation
@@ -126,7 +127,7 @@ def links_between(
     for (piece, hypothesis), text, rows in zip(pairs, texts, aligned, strict=True):
         piece_links = links_of(piece.words, hypothesis.ids, decode, rows)
         decoded = decode(hypothesis.ids)
-        if piece.reading is not None and text != decoded:
-            piece_links = restored_links(piece.reading, piece_links, decoded, text)
+        if text != decoded:
+            piece_links = restored_links(piece, piece_links, decoded, text)
         links.append(piece_links)
     return numbered_links(document, translation, texts, links)

@@ -77,9 +77,9 @@ def _target_offsets(
         if re.search(TAG, translation) is None:
             offsets_by_pair.append(offsets_of(translation, target.ids, decode))
             continue
-        reading = without_tags(translation)
-        offsets = offsets_of(reading.text, target.ids, decode)
-        offsets_by_pair.append([span and reading.user_span(Span(*span)) for span in offsets])
+        piece = without_tags(translation)
+        offsets = offsets_of(piece.text, target.ids, decode)
+        offsets_by_pair.append([span and piece.user_span(Span(*span)) for span in offsets])
     return offsets_by_pair
 
 

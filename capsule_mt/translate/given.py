@@ -6,10 +6,10 @@ from typing import TypeVar
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn
-from capsule_mt.text.reading import Reading, parts_in
+from capsule_mt.text.reading import Piece, parts_in
 from capsule_mt.text.rewriting import Form, keep_edits, known_form
 from capsule_mt.text.rules import BREAK, TAG
-from capsule_mt.text.segments import Document, Piece, Segmenter
+from capsule_mt.text.segments import Document, Segmenter
 from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.text.words import SourceWord
 from capsule_mt.translate.texts import check_texts
@@ -77,10 +77,10 @@ def model_text(translation: str) -> str:
     return translation
 
 
-def without_tags(translation: str) -> Reading:
+def without_tags(translation: str) -> Piece:
     """Return a given translation as a model reads it without its tags."""
     form = Form(translation, keep_edits(translation, ("tags",)))
-    return Reading(form, parts_in(form, 0, len(form.text)))
+    return Piece(form, parts_in(form, 0, len(form.text)))
 
 
 def _document(text: str, segmenter: Segmenter) -> Document:

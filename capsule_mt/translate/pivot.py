@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from capsule_mt.coverage.results import Coverage, SentenceCoverage
 from capsule_mt.messages import shown
-from capsule_mt.text.segments import Document, Piece, edits_of, join_translations
+from capsule_mt.text.reading import Piece
+from capsule_mt.text.segments import Document, edits_of, join_translations
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS
 from capsule_mt.translate.options import TranslationOptions

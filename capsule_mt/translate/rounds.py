@@ -12,7 +12,8 @@ from capsule_mt.checks.certain import count_certain_faults, has_invented_mark
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn_once
 from capsule_mt.text.finishing import as_label
-from capsule_mt.text.segments import Document, Piece
+from capsule_mt.text.reading import Piece
+from capsule_mt.text.segments import Document
 from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT, Plan

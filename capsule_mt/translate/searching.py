@@ -8,7 +8,7 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.files.line_failures import describe
 from capsule_mt.messages import warn, with_unit
 from capsule_mt.options.table import Readings
-from capsule_mt.text.segments import Piece
+from capsule_mt.text.reading import Piece
 from capsule_mt.translate.plan import CoveragePlan, Plan
 from capsule_mt.translate.texts import batches_of
 

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from capsule_mt.text.segments import Document, Piece
+from capsule_mt.text.reading import Piece
+from capsule_mt.text.segments import Document
 from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.texts import TranslationIterator

@@ -12,7 +12,8 @@ from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.messages import warn_of_share
 from capsule_mt.models.languages import PairTokenizer, code_of, many_languages
 from capsule_mt.models.opening import check_name_or_folder
-from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
+from capsule_mt.text.reading import Piece
+from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document
 from capsule_mt.translate.assembling import LaterScores, translation_of
 from capsule_mt.translate.options import TranslationOptions, check_language_type, refuse_unknown_arguments
 from capsule_mt.translate.plan import Plan
@@ -194,7 +195,7 @@ def _find_terms(glossary: "Glossary", documents: Sequence[Document]) -> None:
     for document in documents:
         for piece in document.pieces:
             terms = glossary.find(document.text, piece.span)
-            piece.terms = [term for term in terms if not (piece.reading and piece.reading.has_kept(term.span))]
+            piece.terms = [term for term in terms if not piece.has_kept(term.span)]
 
 
 def _warn_of(results: Sequence[Hypotheses], threshold: float | None) -> None:

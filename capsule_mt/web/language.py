@@ -202,7 +202,7 @@ def patterns() -> dict[str, str]:
         "SPACED_DOTS": sentences.SPACED_DOTS,
         "INITIALS": sentences.INITIALS,
         "ROMAN_NUMERAL": sentences.ROMAN_NUMERAL,
-        "BREAKS": sentences.BREAKS.pattern,
+        "LINES": sentences.LINES,
         "CLAUSE_ENDS": sentences.CLAUSE_ENDS,
         "BLOCK_TAG": text_rules.BLOCK_TAG,
         "BARE_PLACEHOLDERS": text_rules.BARE_PLACEHOLDERS,

@@ -13,13 +13,13 @@ from capsule_mt.coverage.documents import coverage_of, repeated_phrases
 from capsule_mt.coverage.methods import Calibration, attention_coverage, choose_method, cover
 from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport
 from capsule_mt.engine.search import Forced, Hypothesis
-from capsule_mt.text.segments import Document, Piece
+from capsule_mt.text.segments import Document
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord, WordLists, source_words
 from tests.fixtures.vectors import spans_in, vectors
 from tests.fixtures.word_for_word import TEXTS, TRANSLATION, count_marks
 from tests.light.decoders import Echo, translator
-from tests.light.text.fakes import WordTokenizer
+from tests.light.text.fakes import WordTokenizer, plain_piece
 
 METHODS = ("attention", "deletion")
 HEAD = {"head": [1, 2]}
@@ -32,7 +32,7 @@ def word(*tokens, **facts):
 
 
 def piece_of(ids, words):
-    return Piece(Span(0, 1), ids, words)
+    return plain_piece("x", None, ids, words)
 
 
 # ---- curves and choices
@@ -113,7 +113,7 @@ def test_marks_by_attention(case):
     text, offsets = case["text"], spans_in(case["text"], case["tokens"])
     ids = [0 if token in case["unknown"] else token + 3 for token in range(len(offsets))]
     lists = WordLists(frozenset(case["optional_words"]), frozenset(case["function_words"]))
-    piece = Piece(Span(0, len(text)), ids, source_words(text, offsets, ids, 0, lists), text=text, offsets=offsets)
+    piece = plain_piece(text, None, ids, source_words(text, offsets, ids, 0, lists), offsets)
     coverage = attention_coverage(piece, case["received"], VECTORS["calibration"], case["translation"])
     words = [text[slice(*word.span)] for word in piece.words]
     assert words == [word["word"] for word in case["words"]]
@@ -134,7 +134,7 @@ def test_single_marks_only_in_alarmed_sentences(case):
             SourceWord(Span(start + match.start(), start + match.end()), [], is_mark=False, is_unknown=False)
             for match in re.finditer(r"\w+", source)
         ]
-        pieces.append(Piece(Span(start, start + len(source)), [], words, text=source))
+        pieces.append(plain_piece(text, (start, start + len(source)), words=words))
         spans = [Span(*match.span()) for match in re.finditer(r"\w+", target)]
         made_up = [target[slice(*span)] in sentence["unsupported"] for span in spans]
         marked = [text[slice(*word.span)] in sentence["untranslated"] for word in words]

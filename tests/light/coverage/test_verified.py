@@ -13,7 +13,6 @@ from capsule_mt.coverage.supported import support_doubts
 from capsule_mt.coverage.verified import Candidate, ForcedPair, covered_share, doubt_of, doubts
 from capsule_mt.engine.search import Forced
 from capsule_mt.text.reading import overlaps
-from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord
 from capsule_mt.translate.pivot import PivotTranslator
@@ -21,7 +20,7 @@ from capsule_mt.translate.translator_model import TranslatorModel
 from tests.conftest import GOLDEN
 from tests.fixtures.vectors import vectors
 from tests.light.decoders import Echo, translator
-from tests.light.text.fakes import WordTokenizer
+from tests.light.text.fakes import WordTokenizer, plain_piece
 
 GERMAN, ENGLISH = (
     str(GOLDEN.parents[1] / "checkpoints" / name) for name in ("capsule-marian-de-en", "capsule-marian-en-de")
@@ -32,7 +31,7 @@ SPANS = [Span(0, 3), Span(4, 7), Span(8, 13)]
 WORDS = [
     SourceWord(span, [index], is_mark=False, is_unknown=False, model_span=span) for index, span in enumerate(SPANS)
 ]
-PIECE = Piece(Span(0, 13), [5, 6, 7, 1], WORDS, text="one two three")
+PIECE = plain_piece("one two three", None, [5, 6, 7, 1], WORDS)
 ALARM = {"score": 0.5, "flagged": 0.01, "caught": {}}
 CANDIDATE = Candidate(PIECE, "eins", [8, 1], [0.9, 0.1, 0.4], [True] * 3)
 

@@ -10,8 +10,8 @@ from capsule_mt.checks.rules import checks_of
 from capsule_mt.coverage.results import SentenceCoverage, TargetWord
 from capsule_mt.engine.stopping import raise_if_stopped
 from capsule_mt.text.rewriting import Edit
-from capsule_mt.text.segments import Document, Piece
-from capsule_mt.text.sentences import Span
+from capsule_mt.text.segments import Document
+from tests.light.text.fakes import plain_piece
 
 
 def until(condition):
@@ -46,7 +46,7 @@ class Upper:
         cut = []
         for text in texts:
             matches = re.finditer(r"[^;]+;?", text)
-            pieces = [Piece(Span(*match.span()), [0] * len(match[0].split()), text=match[0]) for match in matches]
+            pieces = [plain_piece(text, match.span(), [0] * len(match[0].split())) for match in matches]
             cut.append(Document(text, pieces=pieces))
         return cut
 

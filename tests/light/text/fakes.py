@@ -3,7 +3,7 @@
 import re
 
 from capsule_mt.text.finishing import with_marks, without_marks
-from capsule_mt.text.reading import Reading, parts_in
+from capsule_mt.text.reading import Piece, parts_in
 from capsule_mt.text.rewriting import Form, Rewriter, keep_edits
 from capsule_mt.text.rules import COPIED_KINDS
 from capsule_mt.text.tokenizer_protocol import Encoded
@@ -75,8 +75,16 @@ def outside_items(change, text, *arguments):
 
 
 def whole(form):
-    """Return a form as one reading."""
-    return Reading(form, parts_in(form, 0, len(form.text)))
+    """Return a form as one piece."""
+    return Piece(form, parts_in(form, 0, len(form.text)))
+
+
+def plain_piece(text, span=None, ids=(), words=(), offsets=()):
+    """Return a span of a text as a piece in which nothing changes."""
+    form = Form(text)
+    piece = Piece(form, parts_in(form, *(span or (0, len(text)))))
+    piece.encoded, piece.words = Encoded(list(ids), offsets), words
+    return piece
 
 
 def with_items(form):

@@ -4,12 +4,12 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.text.alignment import Link, links_of, numbered_links, restored_links
-from capsule_mt.text.segments import Document, Piece, Segmenter, join_translations
+from capsule_mt.text.segments import Document, Segmenter, join_translations
 from capsule_mt.text.sentences import Span
 from tests.fixtures.vectors import spans_in, vectors
 from tests.light.decoders import translator
 from tests.light.test_translator import RELEASED
-from tests.light.text.fakes import WordTokenizer, reading_of
+from tests.light.text.fakes import WordTokenizer, plain_piece, reading_of
 
 
 def span_in(text, part):
@@ -42,7 +42,7 @@ def test_links_move_to_the_restored_text(case):
 def test_words_are_counted_over_pieces_and_what_is_copied(case):
     text, translations = case["text"], case["translations"]
     spans = spans_in(text, case["pieces"])
-    document = Document(text, case["copies"], [Piece(Span(*span), []) for span in spans])
+    document = Document(text, case["copies"], [plain_piece(text, span) for span in spans])
     links = [
         [
             Link(Span(start + word.start, start + word.end), span_in(translation, translated))

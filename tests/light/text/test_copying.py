@@ -7,7 +7,7 @@ import pytest
 
 from capsule_mt.text.edges import without_copied_edges
 from capsule_mt.text.keeping import Item, lacks_words, parts_of
-from capsule_mt.text.reading import Reading, parts_in
+from capsule_mt.text.reading import Piece, parts_in
 from capsule_mt.text.rewriting import Form, keep_edits
 from capsule_mt.text.rules import COPIED_KINDS, ROWS
 from capsule_mt.text.sentences import Span, stripped
@@ -19,7 +19,7 @@ def translated(text, has_ordinals=True):
     """Return what of a text is translated."""
     form = Form(text, keep_edits(text, COPIED_KINDS), COPIED_KINDS)
     span = without_copied_edges(form.text, stripped(form.text, Span(0, len(form.text))), has_ordinals)
-    return Reading(form, parts_in(form, *span)).user_text if span.start < span.end else ""
+    return Piece(form, parts_in(form, *span)).user_text if span.start < span.end else ""
 
 
 @pytest.mark.parametrize("case", vectors("copying")["cases"], ids=repr)

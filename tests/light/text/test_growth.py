@@ -20,7 +20,7 @@ from capsule_mt.formats.menu_keys import with_key
 from capsule_mt.formats.reading import parse
 from capsule_mt.formats.units import Translated
 from capsule_mt.judge.numbers import read_numbers
-from capsule_mt.text.reading import Reading
+from capsule_mt.text.reading import Piece
 from capsule_mt.text.restoring import restored
 from capsule_mt.text.segments import Segmenter, join_translations
 from capsule_mt.text.tokenizer_protocol import Encoded
@@ -138,11 +138,11 @@ def retries(text):
     lost = source.lost("a")
     retry = source.with_stand_ins(lost)
     (retry or source).lost(text)
-    source.around_items(None)
+    source.around_items()
 
 
 def items_restored(text):
-    source = Reading(reading_of(text).form, reading_of(text).parts, stand_ins={})
+    source = Piece(reading_of(text).form, reading_of(text).parts, stand_ins={})
     restored(source, [], lambda ids: text, list)
 
 

@@ -265,7 +265,7 @@ def test_a_sentence_begins_after_a_glued_placeholder():
 def test_a_model_does_not_read_marks_of_emphasis(case):
     source = reading_of(case["text"])
     assert source.text == case["read"]
-    assert [part.written for part in source.parts if part.is_emphasis] == case["marks"]
+    assert [part.written for part in source.parts if part.edit.row == "emphasis"] == case["marks"]
 
 
 @pytest.mark.parametrize("mark", ["_", "*", "~"])

@@ -6,9 +6,10 @@ import re
 import pytest
 
 from capsule_mt.text.abbreviations import WORDS_ELSEWHERE
-from capsule_mt.text.segments import Document, Piece, join_translations
+from capsule_mt.text.segments import Document, join_translations
 from capsule_mt.text.sentences import Span, rules_of, split_sentences, split_to_fit
 from tests.fixtures.vectors import spans_in, vectors
+from tests.light.text.fakes import plain_piece
 
 VECTORS = vectors("sentences")
 
@@ -77,7 +78,7 @@ def test_a_long_run_of_marks_is_cut_in_few_steps():
 @pytest.mark.parametrize("case", vectors("joining")["cases"], ids=repr)
 def test_how_translations_are_joined(case):
     document = Document(case["text"], case["copies"])
-    document.pieces = [Piece(Span(*span), []) for span in spans_in(case["text"], case["pieces"])]
+    document.pieces = [plain_piece(case["text"], span) for span in spans_in(case["text"], case["pieces"])]
     for index in case["glued"]:
         document.pieces[index].is_glued = True
     joined, starts = join_translations(document, case["translations"])
