@@ -248,7 +248,7 @@ ROWS = tuple(Row(*row) for row in (
     ("folder", "keep", "names", "/", rf"(?<![\w./@-]){_FOLDER}(?:/[\w.+-]{{1,64}}){{1,9}}(?<=\w)/?",
      COPY, COPY, None, "in src/main now", "in src/main now"),
     # also an option: "--sort", but a single letter only after a word, for "-I know" begins a dialogue
-    ("setting", "keep", "names", "=|-[a-z]", r"(?<![\w=<>!~.&?-])-{0,2}[A-Za-z_](?:[\w.-]{0,64}\w)?=[\w./:@+-]*\w"
+    ("setting", "keep", "names", "=|--[a-z]| -[a-z]", r"(?<![\w=<>!~.&?-])-{0,2}[A-Za-z_](?:[\w.-]{0,64}\w)?=[\w./:@+-]*\w"
      r"|(?<![\w-])--[a-z][\w-]{1,64}(?<=\w)(?![\w-])|(?<=\S )-[a-z](?![\w'\u2019-])", COPY, COPY, None,
      "with --sort=size now", "with --sort=size now"),
     ("shell", "keep", "names", r"&&|\|\|", r"(?<!\S)(?:&&|\|\|)(?!\S)|(?<!\w)\w{1,64}(?:(?:&&|\|\|)\w{1,64})+", COPY, COPY, None,
