@@ -192,7 +192,7 @@ def measured(judges: Sequence[Judge], outside: Sequence[str], ids: Sequence[str]
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    names = ("NAME", "MODEL", "SOURCES", "REFERENCES")
+    names: tuple[str, ...] = ("NAME", "MODEL", "SOURCES", "REFERENCES")
     parser.add_argument("--judge", nargs=4, metavar=names, action="append", default=[], help="a text with references")
     names = ("NAME", "MODEL", "NOISY", "NORMALISED")
     parser.add_argument("--agreement", nargs=4, metavar=names, action="append", default=[], help="a noisy text")
@@ -224,7 +224,7 @@ def main() -> None:
     counts = [survival(judge) for judge in judges]
     judges = judges[: len(arguments.judge) + len(arguments.agreement)]
     outside = [line for path in arguments.outside for line in read_lines(path)]
-    rows = list(measured(judges, outside, arguments.row))
+    rows = list(measured(judges, outside, arguments.row)) if judges else []
     record = {
         "kind": "rules",
         "lines": len(outside) + sum(len(judge.sources) for judge in judges),
