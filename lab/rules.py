@@ -1,24 +1,27 @@
 """What each row of the table of rules earns on natural text: the gate that a row passes to stay.
 
     python -m lab.rules --judge strings data/enpt strings.en strings.pt --judge flores data/pten flores.pt flores.en \\
-        --agreement rocs-mt data/enpt raw.en normalised.en --outside readmes.txt --constant edges.MIN_WORDS=4
+        --agreement rocs-mt data/enpt raw.en normalised.en --survival readmes data/enpt lines.en --outside readmes.txt
 
 A judge is a student, its sources and their references; an agreement, a student, a noisy text and the same text
-normalised, whose translation is the reference. Each row, and each constant, is measured against the usual
-translations: `gain` is the BLEU that the judge loses without the row, `better` and `worse` count the changed lines by
-chrF, and `lines` those that the row changes before a model reads them, of the judges and of the lines `--outside`.
+normalised, whose translation is the reference. Each row is measured against the usual translations: `gain` is the BLEU
+that the judge loses without the row, `better` and `worse` count the changed lines by chrF, and `lines` those that the
+row changes before a model reads them, of the judges and of the lines `--outside`. `survival` counts the words of
+`SURVIVORS` in sources, those that a translation lacks, which are printed, and those that the reference lacks.
 docs/rules.md prints lab/results/rules.jsonl.
 Searches are cached by the tokens of their source, so that a difference is a rule's and not a batch's.
 """
 
 import argparse
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import sacrebleu
+import yaml
 
 from capsule_mt import Translator
 from capsule_mt.commands.console import HelpFormatter, run
@@ -26,16 +29,18 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.files.reading import read_lines
 from capsule_mt.models.loading import load_model
 from capsule_mt.options.table import SearchOptions
-from capsule_mt.text import casing, edges, rewriting, rules
+from capsule_mt.text import rules
 from capsule_mt.text.rewriting import Edit
 from capsule_mt.text.segments import edits_of
 from capsule_mt.translate.options import TranslationOptions
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 
-MODULES = {"casing": casing, "edges": edges, "rewriting": rewriting}  # of constants
 MAX_LOSS = -0.005  # BLEU that a row may cost by rounding
 UNMEASURED = ("languages", "numbers")  # kinds of rows that no judge's call tries
+KINDS = yaml.safe_load(Path(__file__).with_name("survivors.yaml").read_text(encoding="utf-8"))
+SURVIVORS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS.items()))
+GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:[.,'\u2019\xa0\u202f]\d{3})+(?![.\d])")
 
 
 class CachedDecoder:
@@ -87,11 +92,6 @@ def changes_of(translator: Translator, lines: Sequence[str]) -> list[Change]:
     return [(edits_of(document), [piece.ids for piece in document.pieces]) for document in documents]
 
 
-def judge_of(name: str, translator: Translator, sources: Sequence[str], references: Sequence[str]) -> Judge:
-    changes = changes_of(translator, sources)
-    return Judge(name, translator, sources, references, changes, translations(translator, sources))
-
-
 @contextmanager
 def without(row: rules.Row) -> Iterator[None]:
     """Switch a row off."""
@@ -101,17 +101,6 @@ def without(row: rules.Row) -> Iterator[None]:
         yield
     finally:
         rules.use_rows(usual)
-
-
-@contextmanager
-def replaced(module: Any, name: str, value: float) -> Iterator[None]:
-    """Set a constant, and put its value back."""
-    usual = getattr(module, name)
-    try:
-        setattr(module, name, value)
-        yield
-    finally:
-        setattr(module, name, usual)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -146,6 +135,34 @@ def earned(judge: Judge, indices: Sequence[int]) -> dict[str, Any]:
     return {"judge": judge.name, "changed": len(changed), "better": better, "worse": worse, "gain": round(gain, 3)}
 
 
+def survivors(text: str) -> Counter[tuple[str, str]]:
+    """Count what a translation must have, by kind.
+
+    >>> sorted(survivors("run `ls -l` on 12 files"))
+    [('code', '`ls -l`'), ('number', '12')]
+    """
+    return Counter((match.lastgroup or "", match[0]) for match in SURVIVORS.finditer(text))
+
+
+def lost(source: str, translation: str) -> Counter[tuple[str, str]]:
+    words, numbers = survivors(source), Counter(re.findall(r"\d+", translation))
+    has = {(kind, word): numbers[word] if kind == "number" else translation.count(word) for kind, word in words}
+    return words - Counter(has)
+
+
+def survival(judge: Judge) -> dict[str, Any]:
+    """Print what translations lack; count words by kind, and those that translations and references lack."""
+    counts = {kind: [0, 0, 0] for kind in KINDS}
+    for texts in zip(judge.sources, judge.usual, judge.references, strict=True):
+        source, text, reference = (GROUPED.sub(lambda number: re.sub(r"\D", "", number[0]), text) for text in texts)
+        for index, words in enumerate((survivors(source), lost(source, text), lost(source, reference))):
+            for kind, word in words.elements():
+                counts[kind][index] += 1
+                if index == 1:
+                    print("lost", judge.name, kind, word, source, text, sep="\t")
+    return {"judge": judge.name, "lines": len(judge.sources), "words": counts}
+
+
 def verdict(num_lines: int, results: Sequence[dict[str, Any]]) -> str:
     """Return whether a row stays: one that changes no line, or that loses where it changes some, goes.
 
@@ -173,28 +190,18 @@ def measured(judges: Sequence[Judge], outside: Sequence[str], ids: Sequence[str]
         yield {"row": row.id, "lines": num_lines, "verdict": verdict(num_lines, results), "judges": results}
 
 
-def measured_constants(judges: Sequence[Judge], assignments: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield what the usual value of each constant earns against another, such as "edges.MIN_WORDS=4"."""
-    for assignment in assignments:
-        match = re.fullmatch(r"(\w+)\.(\w+)=(-?[\d.]+)", assignment)
-        if match is None or match[1] not in MODULES or not hasattr(MODULES[match[1]], match[2]):
-            raise ValueError(
-                f"--constant must be a number of {', '.join(MODULES)}, as edges.MIN_WORDS=4, got {assignment!r}"
-            )
-        with replaced(MODULES[match[1]], match[2], float(match[3])):
-            results = [earned(judge, range(len(judge.sources))) for judge in judges]
-        yield {"row": assignment, "lines": 0, "verdict": verdict(1, results), "judges": results}
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    names = ("NAME", "MODEL", "SOURCES", "REFERENCES")
+    names: tuple[str, ...] = ("NAME", "MODEL", "SOURCES", "REFERENCES")
     parser.add_argument("--judge", nargs=4, metavar=names, action="append", default=[], help="a text with references")
     names = ("NAME", "MODEL", "NOISY", "NORMALISED")
     parser.add_argument("--agreement", nargs=4, metavar=names, action="append", default=[], help="a noisy text")
+    names = ("NAME", "MODEL", "SOURCES")
+    parser.add_argument(
+        "--survival", nargs=3, metavar=names, action="append", default=[], help="a text without references"
+    )
     parser.add_argument("--outside", type=Path, nargs="*", default=[], help="lines without references")
     parser.add_argument("--row", nargs="*", help="the rows to measure; by default all")
-    parser.add_argument("--constant", nargs="*", default=[], help="other values of constants")
     parser.add_argument("--output", type=Path, default=Path("outputs/rules.json"), help="the result file")
     return parser.parse_args()
 
@@ -203,22 +210,26 @@ def main() -> None:
     arguments = parse_arguments()
     translators: dict[str, Translator] = {}
     judges = []
-    for name, folder, *paths in (*arguments.judge, *arguments.agreement):
+    for name, folder, *paths in (*arguments.judge, *arguments.agreement, *arguments.survival):
         if folder not in translators:
             model = load_model(Path(folder), int8=True, shortlist=True)
             translators[folder] = Translator(model._replace(decoder=CachedDecoder(model.decoder)))
-        sources, references = (read_lines(Path(path)) for path in paths)
+        translator, sources, references = translators[folder], *(read_lines(Path(paths[side])) for side in (0, -1))
         if len(sources) != len(references):
             raise ValueError(f"{paths[0]} has {len(sources)} lines and {paths[1]} {len(references)}")
         if [name, folder, *paths] in arguments.agreement:
-            references = translations(translators[folder], references)
-        judges.append(judge_of(name, translators[folder], sources, references))
+            references = translations(translator, references)
+        changes, usual = changes_of(translator, sources), translations(translator, sources)
+        judges.append(Judge(name, translator, sources, references, changes, usual))
+    counts = [survival(judge) for judge in judges]
+    judges = judges[: len(arguments.judge) + len(arguments.agreement)]
     outside = [line for path in arguments.outside for line in read_lines(path)]
-    rows = [*measured(judges, outside, arguments.row), *measured_constants(judges, arguments.constant)]
+    rows = list(measured(judges, outside, arguments.row)) if judges else []
     record = {
         "kind": "rules",
         "lines": len(outside) + sum(len(judge.sources) for judge in judges),
         "bleu": {judge.name: bleu(judge.usual, judge.references) for judge in judges},
+        "survival": counts,
         "rows": rows,
     }
     path = write_result(arguments.output, record)

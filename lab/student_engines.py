@@ -22,6 +22,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.library import VERSION
 from capsule_mt.files.reading import read_lines
 from lab.bergamot_worker import peak_mib
+from lab.timing import time_in_turns
 
 # title -> how the engine here is loaded, and whether marks of left-out words are asked for
 OUR_ENGINES: dict[str, tuple[dict[str, Any], bool]] = {
@@ -124,8 +125,6 @@ def measure_students(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) -> dict[str, Any]:
-    from lab.timing import time_in_turns  # late, as what brings torch is: `memory_of` counts engines
-
     titles = titles_of(Translator.from_pretrained(folder, int8=True).calibration.head is not None)
     memory = {title: memory_of(folder, title, texts[0]) for title in titles}
     engines = {title: our_engine(folder, *OUR_ENGINES[title]) for title in titles}

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
 
 @dataclass
 class Timing:
@@ -35,11 +33,6 @@ def frozen_garbage() -> Iterator[None]:
         gc.unfreeze()
 
 
-def steady_clock(device: str) -> Callable[[], float]:
-    """Return the clock that other processes disturb least: processor time for one thread on the CPU."""
-    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
-
-
 def time_in_turns(
     runs: dict[str, Callable[[], Any]],
     repeats: int,
@@ -50,7 +43,7 @@ def time_in_turns(
 ) -> dict[str, Timing]:
     """Time runs in turns, `warmup` + `repeats` times: A B C A B C ...
 
-    A machine that slows down slows all of them down, so their ratios hold. Use `steady_clock` on a shared machine.
+    A machine that slows down slows all of them down, so their ratios hold.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     with frozen_garbage():

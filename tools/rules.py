@@ -33,17 +33,36 @@ EARNED = """
 `python -m lab.rules` translates natural text by Firefox's en-pt and pt-en, with the table and without a row:
 {judges}.
 
-The text is strings of ten apps of Debian with their translations into Portuguese, FLORES, Tatoeba, and lines of Reddit
-(RoCS-MT), whose reference is the translation of their normalised form. `rate` is the share of {lines:,} lines that the
-row changes: these, other strings, and lines of documentation. `better` and `worse` count the translations that a row
-changes, by chrF, and `gain` is the BLEU that all lines lose without it.
+The text is strings of packages of Debian with their translations into Portuguese, the half of FLORES and the end of
+Tatoeba that chose no rule, and lines of Reddit (RoCS-MT), whose reference is the translation of their normalised form.
+`rate` is the share of {lines:,} lines that the row changes: these, other strings, and descriptions of Python packages.
+`better` and `worse` count the translations that a row changes, by chrF, and `gain` is the BLEU that all lines lose
+without it.
 
-Some rows stay for what they prevent, though they earn nothing here: without `numeral`, a model writes about half of
-all numbers such as `1,234,567` with wrong signs; without `break`, `\\.nThen` for `.\\nThen`; without `setting` and
-`lacked sign`, it changes code, or drops a sign; `private character` guards the sign that stands for an item.
+These rows never fire there, or lose, and stay for what they prevent:
+
+{reasons}
+Others fire and change no translation for the better there: without `numeral`, a model writes about half of all
+numbers such as `1,234,567` with wrong signs; without `break`, `\\.nThen` for `.\\nThen`.
 
 | rule | rate | better | worse | gain |
 |---|---|---|---|---|
+"""
+# why a row stays that never fires there, or loses
+REASONS = {
+    "folder": "other documentation has such paths; without it, `src/tests/unit` becomes `src/tests/unidade`.",
+    "lacked sign": "without it, a model drops a good part of the signs that its vocabulary lacks.",
+    "private character": "`U+E000` stands for an item; without it, a text that has this character mostly loses it.",
+}
+SURVIVAL = """
+## What comes back as it was
+
+These kinds of words must stand in a translation as they are; of numbers, the digits. They are found by patterns that
+share nothing with the table (`lab/survivors.yaml`). A number may also change rightly, as `15th century` to
+`s\u00e9culo XV`; people change more of them. Of {lines:,} lines, translations lack:
+
+| text | lines | words | missing | share | which |
+|---|---|---|---|---|---|
 """
 
 
@@ -51,9 +70,14 @@ def page() -> str:
     """Return docs/rules.md."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     judges = ", ".join(f"{name} (BLEU {bleu:.1f})" for name, bleu in results["bleu"].items())
-    earned = EARNED.format(judges=judges, lines=results["lines"])
-    rows = [ABOUT, TABLE, *map(row, ROWS), earned, *(earned_row(entry, results["lines"]) for entry in results["rows"])]
-    return "".join(rows)
+    names = {rule.id for rule in ROWS}
+    measured = [entry for entry in results["rows"] if entry["row"] in names]  # rows that lost may be gone
+    unearned = [entry["row"] for entry in measured if entry["verdict"] != "stays"]
+    reasons = "".join(f"- `{name}`: {REASONS[name]}\n" for name in unearned)
+    earned = EARNED.format(judges=judges, lines=results["lines"], reasons=reasons)
+    rows = [ABOUT, TABLE, *map(row, ROWS), earned, *(earned_row(entry, results["lines"]) for entry in measured)]
+    survival = SURVIVAL.format(lines=sum(entry["lines"] for entry in results["survival"]))
+    return "".join([*rows, survival, *map(survival_row, results["survival"])])
 
 
 def row(rule: Row) -> str:
@@ -65,6 +89,12 @@ def earned_row(entry: dict[str, Any], num_lines: int) -> str:
     better, worse = (sum(judge[side] for judge in entry["judges"]) for side in ("better", "worse"))
     gains = ", ".join(f"{judge['judge']} {judge['gain']:+.2f}" for judge in entry["judges"] if round(judge["gain"], 2))
     return f"| {entry['row']} | {entry['lines'] / num_lines:.2%} | {better} | {worse} | {gains} |\n"
+
+
+def survival_row(entry: dict[str, Any]) -> str:
+    words, missing = (sum(counts[index] for counts in entry["words"].values()) for index in (0, 1))
+    kinds = ", ".join(f"{counts[1]} of {counts[0]:,} {kind}" for kind, counts in entry["words"].items() if counts[1])
+    return f"| {entry['judge']} | {entry['lines']:,} | {words:,} | {missing} | {missing / words:.2%} | {kinds} |\n"
 
 
 def cell(text: str) -> str:

@@ -224,8 +224,8 @@ ROWS = tuple(Row(*row) for row in (
     # line breaks and tabs as programs write them, "One.\nTwo", but not in a path, TeX, or quoted alone
     ("break", "keep", "breaks", r"\\[nrt]", r"(?:(?<=[^\s\\$({[=])\\[nrt](?![a-z][\w-]*(?:(?:\.|\\[a-z])[a-z]|\{)"
      r"|[\"'`)\u201d\xbb])|(?<!\S)\\n(?=[A-Z\xc0-\xde]))", BREAK, COPY, None, r"One word.\nTwo words.", "One word. Two words."),
-    # but not from "don`t" to "can`t"
-    ("ticks", "keep", "code", "`", r"(?<![^\W\d_])(?<!`)`[^`\n]+`(?!`)|(?<!`)`[^`\s]+`(?![\w`])"
+    # but not from "don`t" to "can`t"; "`it <b.de>`__" is a link of reStructuredText
+    ("ticks", "keep", "code", "`", r"(?<![^\W\d_])(?<!`)`[^`\n]+`(?:__(?!\w)|(?!`))|(?<!`)`[^`\s]+`(?![\w`])"
      r"|(?<!`)(?:```[^`\n]+```|``(?=\S)[^`\n]*(?<=\S)``)(?!`)", COPY, COPY, None, "run `ls -l` now", "run `ls -l` now"),
     ("call", "keep", "code", r"\(\)|::", r"(?<!\w)\w[\w.]{0,64}(?:#\w+)?\(\)"
      r"|(?<![\w:])[A-Za-z]\w{0,64}(?:::\w{1,64})+(?:<[\w:,*& ]{1,64}>)?(?:\(\))?", COPY, COPY, None,
@@ -247,7 +247,9 @@ ROWS = tuple(Row(*row) for row in (
      "open a/b.pdf now", "open a/b.pdf now"),
     ("folder", "keep", "names", "/", rf"(?<![\w./@-]){_FOLDER}(?:/[\w.+-]{{1,64}}){{1,9}}(?<=\w)/?",
      COPY, COPY, None, "in src/main now", "in src/main now"),
-    ("setting", "keep", "names", "=", r"(?<![\w=<>!~.&?-])-{0,2}[A-Za-z_](?:[\w.-]{0,64}\w)?=[\w./:@+-]*\w", COPY, COPY, None,
+    # also an option: "--sort", but a single letter only after a word, for "-I know" begins a dialogue
+    ("setting", "keep", "names", "=|--[a-z]| -[a-z]", r"(?<![\w=<>!~.&?-])-{0,2}[A-Za-z_](?:[\w.-]{0,64}\w)?=[\w./:@+-]*\w"
+     r"|(?<![\w-])--[a-z][\w-]{1,64}(?<=\w)(?![\w-])|(?<=\S )-[a-z](?![\w'\u2019-])", COPY, COPY, None,
      "with --sort=size now", "with --sort=size now"),
     ("shell", "keep", "names", r"&&|\|\|", r"(?<!\S)(?:&&|\|\|)(?!\S)|(?<!\w)\w{1,64}(?:(?:&&|\|\|)\w{1,64})+", COPY, COPY, None,
      "build && go now", "build && go now"),
@@ -283,7 +285,6 @@ ROWS = tuple(Row(*row) for row in (
     # not in code: "--sort=size,time"; Chinese has no space after one
     ("comma", "form", "", r",(?=[A-Za-z\xc0-\u052f])", r",(?<=[A-Za-z\xc0-\u052f]{2},)(?=[A-Za-z\xc0-\u052f])| ,(?=[A-Za-z\xc0-\u052f])",
      ":comma", None, None, "one,two ,three", "one, two, three"),
-    ("spaced hyphens", "form", "", "--", r"(?<=\s)--(?=\s)", "-", None, None, "one -- two", "one - two"),
     # a plain hyphen would make one word of the words beside a dash
     ("glued hyphens", "form", "", "--", rf"(?<={LETTER})--(?={LETTER})", " - ", None, None, "one--two", "one - two"),
     ("glued dash", "form", "", "\u2014", r"(?<=[A-Za-z\xc0-\u052f])\u2014(?=[A-Za-z\xc0-\u052f])", " - ", None, "lacks \u2014",
