@@ -3,8 +3,6 @@
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication --data-dir data/multi30k-en-de --budget 60 --seeds 4 --runs gdr_both
     python -m lab.replication from_plain --data-dir data/multi30k-en-de --budget 600
-    python -m lab.replication starts --data-dir data/multi30k-en-de --budget 600
-    python -m lab.replication recurrent --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication eight_seeds --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication as_printed_rates --data-dir data/multi30k-en-de --budget 600
 
