@@ -46,9 +46,6 @@ class LayerAggregation(nn.Module):
         self.width = config.d_model
         self.dropout = config.dropout
         self.adds = config.layer_aggregation_placement == "adds"
-        # Deviation: the paper's code, if it added, would be LayerNorm(H^L + H~), which is not H^L for any H~. Here it
-        # is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
-        # aggregation, at the same number of parameters.
         norm = ZeroGainLayerNorm if self.adds else nn.LayerNorm
         self.layer_norm = norm(config.d_model, eps=config.layer_norm_eps)
 
@@ -65,6 +62,9 @@ class LayerAggregation(nn.Module):
         aggregated = nn.functional.dropout(aggregated, p=self.dropout, training=self.training)
         aggregated = self.layer_norm(aggregated)
         if self.adds:
+            # Deviation: the paper's code, if it added, would be LayerNorm(H^L + H~), which is not H^L for any H~. Here
+            # it is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
+            # aggregation, at the same number of parameters.
             aggregated = layer_outputs[-1] + aggregated
         return aggregated, weights
 

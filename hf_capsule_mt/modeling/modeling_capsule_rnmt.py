@@ -223,19 +223,20 @@ class CapsuleRNMTDecoder(RNMTStack):
             hidden_states.append(compaction.restore(hidden))
             layer_states.append(states)
         state = hidden_states[-1]
-        guided = self.guidance(state, source, keep, cache, output_routing_weights)
-        hidden_states[-1] = guided.state
+        unguided_state = state
+        state, guided_capsules, weights = self.guidance(state, source, keep, cache, output_routing_weights)
+        hidden_states[-1] = state
         if cache is not None:
             self.append(cache, layer_states, first_states, mask)
-        routing_weights = {} if guided.weights is None else {"decoder.guidance": guided.weights}
+        routing_weights = {} if weights is None else {"decoder.guidance": weights}
         return CapsuleDecoderOutput(
-            last_hidden_state=guided.state,
+            last_hidden_state=state,
             **cache_field(cache),
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             cross_attentions=(compaction.restore(attentions)[:, None],) if output_attentions else None,
             routing_weights=routing_weights if output_routing_weights else None,
-            guided_capsules=guided.capsules if output_guided_capsules else None,
-            unguided_state=state if output_guided_capsules else None,
+            guided_capsules=guided_capsules if output_guided_capsules else None,
+            unguided_state=unguided_state if output_guided_capsules else None,
         )
 
     def begin(
