@@ -78,14 +78,14 @@ def without_unused_fields(code: str, config: PreTrainedConfig) -> str:
         if name not in known or not matters(name, config)
         if getattr(config, name) == default
     }
-    fixed = {name for name in known if getattr(config, name) == defaults.get(name, MISSING)}
     used = {node.id for node in ast.walk(text.tree) if isinstance(node, ast.Name)}
     edits: list[Edit] = []
     for node in text.tree.body:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
             members = [(before, member) for before, member in pairwise(node.body) if _is_unread(member, unused, read)]
             edits += [text.after(before, member) for before, member in members]
-            edits += _without_paragraphs(text, node.body[0], unused | fixed)
+            at_default = {name for name in known if known[name] == defaults.get(name, MISSING)}
+            edits += _described(text, node.body[0], unused | at_default, known)
         elif isinstance(node, ast.ImportFrom):
             names = [alias for alias in node.names if (alias.asname or alias.name) in used]
             if 0 < len(names) < len(node.names):
@@ -155,7 +155,9 @@ def _without_members(text: Text, left_out: Collection[str]) -> Iterator[Edit]:
 def _without_slots(text: Text, slots: Collection[str]) -> Iterator[Edit]:
     """Remove what declares, makes and calls the modules of these slots, and what notes their weights."""
     slot = f"(?:{'|'.join(slots)})"
-    pattern = re.compile(rf'self\.{slot} = |{slot}: [^=]+$|[\w, ]+ = self\.{slot}[(\[]|routings\["\w+\.{slot}"\] = ')
+    pattern = re.compile(
+        rf'self\.{slot} = |{slot}: [^=]+$|[\w\[\]\-, ]+ = self\.{slot}[(\[]|routings\["\w+\.{slot}"\] = '
+    )
     for node in ast.walk(text.tree):
         if slots and isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.For)):
             for statement in node.body:
@@ -212,15 +214,24 @@ def _fixed_fields(text: Text, settings: dict[str, Any]) -> Iterator[Edit]:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
             for member in node.body:
                 if isinstance(member, ast.AnnAssign) and (name := text.of(member.target)) in settings:
-                    value = f'"{settings[name]}"' if isinstance(settings[name], str) else repr(settings[name])
+                    value = _literal(settings[name])
                     yield Edit(*text.span(member), f"{name}: Literal[{value}] = {value}")
 
 
-def _without_paragraphs(text: Text, docstring: ast.stmt, unused: Collection[str]) -> Iterator[Edit]:
-    """Remove the paragraphs of a docstring's arguments."""
+def _described(text: Text, docstring: ast.stmt, unused: Collection[str], known: dict[str, Any]) -> Iterator[Edit]:
+    """Remove the paragraphs of a docstring's arguments, and say what a fixed field always is."""
     old = text.of(docstring)
     paragraph = re.compile(r"^        (\w+) \(`[^\n]*\n(?:            [^\n]*\n)*", re.MULTILINE)
-    new = paragraph.sub(lambda match: "" if match[1] in unused else match[0], old)
-    new = re.sub(r"\n    Args:\n(?=    \"\"\")", "", new)
+
+    def described(match: re.Match[str]) -> str:
+        if match[1] in unused or match[1] not in known:
+            return "" if match[1] in unused else match[0]
+        return re.sub(r"defaults to `.*`\):", f"always `{_literal(known[match[1]])}`):", match[0])
+
+    new = re.sub(r"\n    Args:\n(?=    \"\"\")", "", paragraph.sub(described, old))
     if new != old:
         yield Edit(*text.span(docstring), new)
+
+
+def _literal(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)

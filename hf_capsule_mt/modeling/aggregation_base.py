@@ -46,8 +46,10 @@ class LayerAggregation(nn.Module):
         self.width = config.d_model
         self.dropout = config.dropout
         self.adds = config.layer_aggregation_placement == "adds"
-        norm = ZeroGainLayerNorm if self.adds else nn.LayerNorm
-        self.layer_norm = norm(config.d_model, eps=config.layer_norm_eps)
+        if self.adds:
+            self.layer_norm = ZeroGainLayerNorm(config.d_model, eps=config.layer_norm_eps)
+        else:
+            self.layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool

@@ -73,5 +73,6 @@ class AddedHeadAggregation(nn.Linear):
 
 def build_head_aggregation(config: CapsuleMarianConfig, num_heads: int) -> HeadAggregation | AddedHeadAggregation:
     """Return what follows the heads of an attention in place of its linear map W^O: routing, alone or added to it."""
-    adds = config.head_aggregation_placement == "adds"
-    return (AddedHeadAggregation if adds else HeadAggregation)(config, num_heads)
+    if config.head_aggregation_placement == "adds":
+        return AddedHeadAggregation(config, num_heads)
+    return HeadAggregation(config, num_heads)

@@ -126,7 +126,9 @@ def test_a_call_without_target_or_labels_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "exported", module)
     exec(compile(code_of(model), "exported", "exec"), vars(module))
     exported = module.CapsuleMarianMTModel(module.CapsuleMarianConfig(**model.config.to_diff_dict()))
-    with pytest.raises(ValueError, match="CapsuleMarianDecoder needs exactly one of .* `labels` can take their place"):
+    with pytest.raises(
+        ValueError, match=r"CapsuleMarianDecoder needs exactly one of .* `labels` can take their place"
+    ):
         exported(input_ids=torch.tensor([[5, 2]]))
 
 
