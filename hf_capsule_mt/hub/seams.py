@@ -98,7 +98,7 @@ PACKAGE_ONLY = frozenset(
         *("CapsuleMarianPreTrainedModel.resize_position_embeddings",),
         *("refuses_misspelt", "refuse_paged", "Stack.check_inputs"),
         *("check_labels", "check_votes", "check_shape", "check_activation", "check_mask_shape", "check_separable"),
-        "TransformerStack.check_source_mask",
+        *("TransformerStack.check_source_mask", "check_num_iterations", "PastFutureGuidance.start_without_effect"),
         *("CapsNMTConfig.lora_target_modules", "CapsuleRNMTConfig.lora_target_modules"),
         *("CapsulePreTrainedConfig.lora_target_modules", "CapsulePreTrainedConfig.coverage_calibration"),
         *("CapsulePreTrainedModel.__init__", "CapsulePreTrainedModel._has_config"),
