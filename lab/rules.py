@@ -146,8 +146,8 @@ def survivors(text: str) -> Counter[tuple[str, str]]:
 
 def lost(source: str, translation: str) -> Counter[tuple[str, str]]:
     words, numbers = survivors(source), Counter(re.findall(r"\d+", translation))
-    has = {(kind, word): numbers[word] if kind == "number" else translation.count(word) for kind, word in words}
-    return words - Counter(has)
+    counts = {(kind, word): numbers[word] if kind == "number" else translation.count(word) for kind, word in words}
+    return words - Counter(counts)
 
 
 def survival(judge: Judge) -> dict[str, Any]:
