@@ -74,8 +74,8 @@ FIXED = (
     *("aggregates_layers_or_heads", "aggregates_encoder_layers", "aggregates_decoder_layers"),
 )
 
-# What is for whom has the package: models of other checkpoints, names of earlier versions, a short config.json, errors
-# of a configuration, which has been checked when it was exported, and errors in the place of those of transformers and
+# What only users of the package need: models of other checkpoints, names of earlier versions, a short config.json,
+# errors of a configuration, which was checked when it was exported, and errors that replace those of transformers and
 # torch.
 PACKAGE_ONLY = frozenset(
     {
