@@ -1,6 +1,7 @@
 """What the code of an export leaves out: what its configuration does not use, and what only the package does.
 
-Whoever adds a method to a seam adds a line. A definition that no line names is in every export that reaches it.
+A new method of a seam takes a line, and an entry of `ROUTINGS` if it has routing weights, or exports do not return
+them. A definition that no line names is in every export that reaches it.
 """
 
 from typing import Any
