@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 from capsule_mt.files.sandbox.child import LIMITS_SECONDS, MAX_CONTENTS, MAX_HEAD, Answer, Limits, receive, send, serve
-from capsule_mt.files.sandbox.forked import Forked, can_fork
+from capsule_mt.files.sandbox.forked import Forked, can_fork, uninterrupted
 
 SECONDS = 5.0  # of the processor to read a file, and again to write it
 # The process ends itself after these seconds of the processor. On a busy machine they take longer by the clock, and a
@@ -127,7 +127,8 @@ class Sandbox:
             limits = Limits(self.seconds, self.memory, self.max_head, self.max_contents)
             self._is_late = False
             if self.forks and can_fork():
-                self._process = Forked(lambda stdin, stdout: serve(stdin, stdout, limits, self.answer))
+                with uninterrupted():
+                    self._process = Forked(lambda stdin, stdout: serve(stdin, stdout, limits, self.answer))
             else:
                 folders, answer = folders_of(self.libraries), self.answer
                 code = CODE.format(folders=folders, module=answer.__module__, function=answer.__name__)
