@@ -104,13 +104,13 @@ class Sandbox:
             if self._is_stopped:  # while it started: `stop` did not see it
                 process.kill()
             timer = threading.Timer(WAIT * self.seconds, self._kill_late, [process])
-            timer.start()
             try:
+                timer.start()
                 send(cast(Any, process.stdin), {"name": name, **job}, contents)
                 answer, files = receive(cast(Any, process.stdout), self.max_head, self.max_contents)
             except (OSError, EOFError, ValueError):
                 raise self._error(name, process) from None
-            except BaseException:  # Ctrl-C: the process ignores it
+            except BaseException:  # Ctrl-C or SIGTERM: the process ignores them
                 self._end(process)
                 raise
             finally:
