@@ -1,6 +1,7 @@
 """What the code of an export leaves out: what its configuration does not use, and what only the package does.
 
-Whoever adds a method to a seam adds a line. A definition that no line names is in every export that reaches it.
+A new method of a seam takes a line, and an entry of `ROUTINGS` if it has routing weights, or exports do not return
+them. A definition that no line names is in every export that reaches it.
 """
 
 from typing import Any
@@ -74,8 +75,8 @@ FIXED = (
     *("aggregates_layers_or_heads", "aggregates_encoder_layers", "aggregates_decoder_layers"),
 )
 
-# What is for whom has the package: models of other checkpoints, names of earlier versions, a short config.json, errors
-# of a configuration, which has been checked when it was exported, and errors in the place of those of transformers and
+# What only users of the package need: models of other checkpoints, names of earlier versions, a short config.json,
+# errors of a configuration, which was checked when it was exported, and errors that replace those of transformers and
 # torch.
 PACKAGE_ONLY = frozenset(
     {
