@@ -117,8 +117,8 @@ def changed_lines(
     """Return the indices of the lines whose changes are others without a row, which is switched off."""
     name = {"before": "edge", "after": "edge", "ending": "marks"}.get(row.stage, row.id)
     indices = [index for index, (edits, _) in enumerate(changes) if any(edit.row == name for edit in edits)]
-    others = changes_of(translator, [lines[index] for index in indices])
-    return [index for index, other in zip(indices, others, strict=True) if other != changes[index]]
+    changes_without = changes_of(translator, [lines[index] for index in indices])
+    return [index for index, change in zip(indices, changes_without, strict=True) if change != changes[index]]
 
 
 def earned(judge: Judge, indices: Sequence[int]) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def survivors(text: str) -> Counter[tuple[str, str]]:
 
 def lost(source: str, translation: str) -> Counter[tuple[str, str]]:
     words, numbers = survivors(source), Counter(re.findall(r"\d+", translation))
-    has = {(kind, word): numbers[word] if kind == "number" else translation.count(word) for kind, word in words}
-    return words - Counter(has)
+    found = {(kind, word): numbers[word] if kind == "number" else translation.count(word) for kind, word in words}
+    return words - Counter(found)
 
 
 def survival(judge: Judge) -> dict[str, Any]:

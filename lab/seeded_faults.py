@@ -170,8 +170,8 @@ def measure(checker: Checker, pairs: Sequence[tuple[str, str]], record: dict[str
     for kind, (fault_of, reasons) in FAULTS.items():
         chance, faulty = random.Random(f"{SEED} {kind} {checker.languages}"), list[tuple[str, str]]()
         sample = chance.sample(pairs, len(pairs))
-        for (source, text), (_, other) in zip(sample, [*sample[1:], *sample[:1]], strict=True):
-            line = other if fault_of is None else fault_of(source, text, checker.languages[1], chance)
+        for (source, text), (_, next_text) in zip(sample, [*sample[1:], *sample[:1]], strict=True):
+            line = next_text if fault_of is None else fault_of(source, text, checker.languages[1], chance)
             if line not in (None, text) and len(faulty) < max_faults:
                 faulty.append((source, str(line)))
         counts = record["found"].setdefault(kind, {"found": 0, "faults": 0})

@@ -16,10 +16,11 @@ A model has mostly read sentences in plain typography. So other text is changed 
 changed comes back in the translation. Each rule is a row of one table, which Python and JavaScript read;
 `Translation.edits`, and `capsule-mt translate --explain`, name the rows that changed a text.
 
-`keep` rows are copied into the translation: the model reads the item itself, a stand-in that it copies more often, or
-nothing. `form` rows are read in another form. Then lines in CAPITALS or lowercase are read in sentence case. `late`
-rows are about what the vocabulary lacks, `before`, `after` and `ending` about the edges of a sentence, and `back`
-about the translation. `copy=False` turns all of them off; `keep=["numbers"]` adds the row `number`.
+`keep` rows are copied into the translation, `numeral` with the target's signs: the model reads the item itself, a
+stand-in that it copies more often, or nothing. `form` rows are read in another form. Then lines in CAPITALS or
+lowercase are read in sentence case. `late` rows are about what the vocabulary lacks, `before`, `after` and `ending`
+about the edges of a sentence, and `back` about the translation. `copy=False` turns all of them off;
+`keep=["numbers"]` adds the row `number`.
 
 An example is read by a model from English to Portuguese whose vocabulary has the characters of ASCII, \u20ac and \xe0.
 """

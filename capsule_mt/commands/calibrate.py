@@ -22,13 +22,11 @@ folder of Marian, into coverage.json; for a model by name, into its folder in th
 
 With --reverse, a reverse model, which translates in the other direction, verifies the marks, and the score also counts
 how short a translation is. If the reverse model often doubts a source word, the word becomes optional. If it often
-finds a target word unsupported, the word no longer needs support. The marks of each operating point are measured on
-the model's own translations. There the aligner is the judge, and it counts mistranslated words as left out. The scores
-of these translations also give the alarm: a sentence with a lower score is flagged. As a check, the command prints the
-coverage of held-out sentences.
+finds a target word unsupported, the word no longer needs support. The scores of the model's own translations give the
+alarm: a sentence with a lower score is flagged. As a check, the command prints the coverage of held-out sentences.
 
 Use text that the model was not trained on, and give the aligner more text (--align-with). Without a reference, words
-are dropped from the model's own translations of up to 10,000 lines, and the marks are not measured.
+are dropped from the model's own translations of up to 10,000 lines.
 """
 
 import argparse

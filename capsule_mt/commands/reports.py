@@ -64,14 +64,14 @@ def report_lines(form: str, row: ReportRow) -> list[str]:
 def report_frame(
     form: str, names: Sequence[str], unit: str, columns: Sequence[str] = ("score",)
 ) -> ReportFrame | None:
-    """Return what puts the first lines of a report above its rows: its subject, and the names of its columns.
+    """Return the first lines of a report, its subject and the names of its columns, and the order of its rows.
 
-    A .jsonl does not have a header: each of its lines is a line of the input.
+    A .jsonl does not have a frame: each of its lines is a line of the input.
 
     Args:
         names: the program with its version, the input and the models.
         unit: the plural of what is counted, such as "lines".
-        columns: the names of `Row.columns`.
+        columns: the names of `ReportRow.columns`.
     """
     if form == "jsonl":
         return None

@@ -73,7 +73,9 @@ REASONS: Mapping[str, Reason] = {
         "one side has more sentences, and is much longer",
     ),
     "language": Reason(
-        "probable", "The text seems to be in another language: {language}", "a text that is not in the source language"
+        "probable",
+        "The text seems to be in another language: {language}",
+        "a text that is not in the source language, with the extra `auto`",
     ),
     "incomplete": Reason("probable", "Probably incomplete: {words}", "a sentence that raises the alarm"),
     "made_up": Reason("probable", "Probably made up: {words}", "words far below the support that people's have"),
@@ -88,7 +90,7 @@ REASONS: Mapping[str, Reason] = {
     "foreign": Reason(
         "probable",
         "The translation seems to be in another language.",
-        "not the language of translations, with a judge",
+        "not the language of translations, with a judge and the extra `auto`",
     ),
     "order": Reason("probable", "Probably in another order.", "parts that change places, with a judge"),
     # of people's translations of news, one in forty: "not unlike", "fails to"

@@ -1,6 +1,7 @@
 """Write output files: whole or not at all, through links, and directly into streams such as a pipe."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # importing it takes 4 ms, and a run that writes to stdout do
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
 MAX_OBJECT, MAX_SMALL_OBJECT = 1 << 26, 1 << 20  # bytes
 ERROR_OF_RUST = re.compile(r"\(os error (\d+)\)")  # safetensors and tokenizers have classes of their own
+NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}  # what only writing meets
 NUMBERS = itertools.count()  # of partial files: a process may have several open at once
 
 
@@ -61,8 +63,12 @@ def check_output_folder(path: "Path") -> None:
 def check_new_folder(path: "Path") -> None:
     """Raise an error if a folder of this name cannot be written, or has files already."""
     check_output_folder(path)
-    if path.exists() and any(path.iterdir()):
+    if not path.exists():
+        return
+    if any(path.iterdir()):
         raise ValueError(f"{path}: exists and is not empty; name a new folder")
+    if path.samefile(os.curdir):  # it would be removed, and relative paths would lead nowhere
+        raise ValueError(f"{path}: is the current folder, which cannot be replaced; name a new folder")
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
@@ -86,10 +92,10 @@ def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
             error.filename = os.fspath(path)
         raise
     except Exception as error:
-        number = ERROR_OF_RUST.search(str(error))
-        if number is None:
+        match = ERROR_OF_RUST.search(str(error))
+        if match is None or (number := int(match[1])) not in NO_ROOM:
             raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) from error
+        raise OSError(number, os.strerror(number), os.fspath(path)) from error
 
 
 @contextlib.contextmanager

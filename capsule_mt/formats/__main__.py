@@ -26,9 +26,9 @@ ROWS: tuple[tuple[str, str, tuple[str, ...], dict[str, bool]], ...] = (
 HEAD = """\
 # Formats
 
-These are the files that `capsule-mt translate`, the server and `translate_file` read and write. The suffix of a file's
-name says its format; `--format` says it for another suffix or a pipe. As input, each may be gzipped (`page.html.gz`).
-[Files](files.md) shows how to translate one.
+These are the files that `capsule-mt translate` and `translate_file` read and write. The suffix of a file's name says
+its format; `--format` says it for another suffix or a pipe. As input, each may be gzipped (`page.html.gz`). The server
+takes them and `.txt`, but no tables and nothing gzipped. [Files](files.md) shows how to translate one.
 """
 RULES = """
 ## Rules of several formats

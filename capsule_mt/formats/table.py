@@ -22,7 +22,7 @@ TSV = Format(
     needs_column=True,
     needs_line_feeds=True,
     translated="one column: `--column 2`, or `--column text` by its name in the first row",
-    unchanged="all other columns, the row of names",
+    unchanged="all other columns, the row of names if `--column` is a name",
     limits="tabs and line breaks in a translation become spaces",
 )
 CSV = Format(
@@ -33,7 +33,7 @@ CSV = Format(
     needs_column=True,
     needs_line_feeds=True,
     translated="one column: `--column 2`, or `--column text` by its name in the first row",
-    unchanged="all other columns, the row of names, the delimiter, Excel's `sep=;` line",
+    unchanged="all other columns, the row of names if `--column` is a name, the delimiter, Excel's `sep=;` line",
 )
 
 

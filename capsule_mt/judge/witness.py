@@ -87,8 +87,8 @@ class Witness:
         for source, target in zip(encodings[: len(sources)], encodings[len(sources) :], strict=True):
             if len(source.ids) * len(target.ids) > MAX_COMPARED:
                 raise ValueError(
-                    f"the texts of a pair have {len(source.ids)} and {len(target.ids)} tokens, and each of one is "
-                    f"compared with each of the other, up to {MAX_COMPARED} times: cut them into sentences"
+                    f"`sources` and `translations`: the texts of a pair have {len(source.ids):,} and "
+                    f"{len(target.ids):,} tokens, whose product must be at most {MAX_COMPARED:,}: cut them"
                 )
         encoded = self._encoded(texts, encodings)
         pairs = zip(encoded[: len(sources)], encoded[len(sources) :], strict=True)

@@ -27,9 +27,7 @@ MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
 YEAR = r"(?:1[5-9]|20)\d\d"
 TAG_NAME = r"<(/?)([\w:-]+)"
 AMOUNTS = ("amount", "formula")
-
-
-NO_EDIT = Edit("", 0, 0, "")
+NO_EDIT = Edit("", 0, 0, "")  # of a part that is text
 
 
 class Part(NamedTuple):

@@ -154,7 +154,7 @@ class Layout:
     def _has_words(self, span: Span) -> bool:
         return any(map(str.isalnum, self.source.text[span.start : span.end]))
 
-    def _positions(self, inside: "Inside") -> "list[Inside | tuple[int, int]]":
+    def _positions(self, inside: Inside) -> list[Inside | tuple[int, int]]:
         """Return the offset and the index of each tag, in order, and those inside of an element as `Inside`."""
         tags, first, last = inside
         elements: list[tuple[int, int, int]] = []  # first word, start tag, the word after the last

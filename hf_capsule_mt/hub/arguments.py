@@ -1,4 +1,4 @@
-"""Take arguments out of source code, with all that names them: what no model of a configuration is asked for."""
+"""Remove arguments that no model of a configuration takes from source code, with everything that names them."""
 
 import ast
 import re

@@ -158,11 +158,12 @@ def _value(test: ast.expr, facts: Facts) -> bool | None:
 
 
 def _tested_classes(call: ast.Call) -> list[ast.Name]:
-    """Return the classes of an `isinstance`; nothing for another call."""
+    """Return the classes of an `isinstance`; nothing for another call, or if a class is not a plain name."""
     if not (isinstance(call.func, ast.Name) and call.func.id == "isinstance" and len(call.args) == 2):
         return []
     classes = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
-    return [item for item in classes if isinstance(item, ast.Name)]
+    names = [item for item in classes if isinstance(item, ast.Name)]
+    return names if len(names) == len(classes) else []
 
 
 def _edits_of_attributes(text: Text, owner: ast.ClassDef, facts: Facts) -> Iterator[Edit]:

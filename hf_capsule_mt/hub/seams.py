@@ -1,6 +1,7 @@
 """What the code of an export leaves out: what its configuration does not use, and what only the package does.
 
-Whoever adds a method to a seam adds a line. A definition that no line names is in every export that reaches it.
+A new method of a seam takes a line, and an entry of `ROUTINGS` if it has routing weights, or exports do not return
+them. A definition that no line names is in every export that reaches it.
 """
 
 from typing import Any
@@ -82,8 +83,8 @@ SLOTS = {
     "guided_routing": "guidance",
 }
 
-# What is for whom has the package: models of other checkpoints, names of earlier versions, a short config.json, errors
-# of a configuration, which has been checked when it was exported, and errors in the place of those of transformers and
+# What only users of the package need: models of other checkpoints, names of earlier versions, a short config.json,
+# errors of a configuration, which was checked when it was exported, and errors that replace those of transformers and
 # torch.
 PACKAGE_ONLY = frozenset(
     {
@@ -96,7 +97,7 @@ PACKAGE_ONLY = frozenset(
         *("CapsuleMarianConfig.loadable_types", "CapsuleMarianConfig.lora_target_modules"),
         *("CapsuleMarianPreTrainedModel.get_position_embeddings",),
         *("CapsuleMarianPreTrainedModel.resize_position_embeddings",),
-        *("refuses_misspelt", "refuse_paged", "Stack.check_inputs"),
+        *("refuses_misspelt", "refuse_paged", "Stack.check_inputs", "Stack.num_tokens"),
         *("check_labels", "check_votes", "check_shape", "check_activation", "check_mask_shape", "check_separable"),
         *("TransformerStack.check_source_mask", "check_num_iterations", "PastFutureGuidance.start_without_effect"),
         *("CapsNMTConfig.lora_target_modules", "CapsuleRNMTConfig.lora_target_modules"),

@@ -31,7 +31,7 @@ TABLES = {  # of the definitions for the values of fields
     "ROUTING_METHODS": ("layer_aggregation", "head_aggregation"),
     "GUIDANCES": ("guided_routing",),
 }
-# what is in parentheses on lines of its own, or nothing is any more
+# brackets whose content is on one line of its own, or gone
 SPLIT_ITEMS = re.compile(r"^( *[^\n#]*[\w ][({])\n(?: +([^\n(]*[^\n(,])\n?)? *([)}][^\n]*)$", re.MULTILINE)
 # of what was removed: more than two blank lines, or two inside a class
 SPARE_LINES = re.compile(r"\n(?=\n{3}|\n\n +\S)")

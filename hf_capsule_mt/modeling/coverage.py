@@ -174,7 +174,7 @@ class PastFutureModel(TranslationModel):
         forced, last = _decoder_inputs(labels.to(input_ids.device), config)
         if len(labels) != len(input_ids):
             raise ValueError(f"`labels` are {len(labels)} translations, but `input_ids` {len(input_ids)} sources")
-        check_labels(labels, self.model.decoder.embed_tokens.num_embeddings)
+        check_labels(labels, self.model.decoder.num_tokens)
         was_training = self.training
         self.eval()
         try:

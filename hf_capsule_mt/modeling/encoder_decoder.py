@@ -123,6 +123,11 @@ class Stack(CapsulePreTrainedModel):
 
     embed_tokens: nn.Embedding
 
+    @property
+    def num_tokens(self) -> int:
+        """How many token ids have an embedding, whatever layer of PEFT's is around it."""
+        return getattr(self.embed_tokens, "base_layer", self.embed_tokens).num_embeddings
+
     def embeddings_of(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Return the embeddings [B, T, e] of token ids [B, T], or those that are given in their place."""
         if (input_ids is None) == (inputs_embeds is None):
@@ -146,7 +151,7 @@ class Stack(CapsulePreTrainedModel):
                 raise ValueError(
                     f"`input_ids` of {type(self).__name__} must be [batch, tokens], got {list(input_ids.shape)}{hint}"
                 )
-            size = self.embed_tokens.num_embeddings
+            size = self.num_tokens
             if may_read_values(input_ids) and len(unknown := input_ids[(input_ids < 0) | (input_ids >= size)]):
                 raise IndexError(
                     f"`input_ids` of {type(self).__name__} must be token ids from 0 to {size - 1}, got "

@@ -76,7 +76,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         has_guided_losses = self.guided_losses is not None
         check_labels_given(labels, num_items_in_batch, has_guided_losses)
         if labels is not None:
-            check_labels(labels, self.model.decoder.embed_tokens.num_embeddings)
+            check_labels(labels, self.model.decoder.num_tokens)
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -205,7 +205,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
 
         For guidance, transformers calls the model without `decoder_input_ids`. Private, as the cache's is.
         """
-        size = self.model.decoder.embed_tokens.num_embeddings
+        size = self.model.decoder.num_tokens
         for name in ("forced_bos_token_id", "forced_eos_token_id"):
             tokens = getattr(generation_config, name)
             for token in tokens if isinstance(tokens, (list, tuple)) else [tokens]:

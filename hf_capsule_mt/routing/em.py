@@ -113,8 +113,8 @@ def em_routing(
 def check_activation(input_activation: torch.Tensor | None, votes: torch.Tensor) -> None:
     """Check that an input activation is [..., N] or [..., N, M]."""
     if input_activation is not None:
-        has_one_a_vote = input_activation.dim() != votes.dim() - 2
-        check_shape("input_activation", input_activation, votes.shape[: -1 if has_one_a_vote else -2], votes)
+        is_per_vote = input_activation.dim() != votes.dim() - 2
+        check_shape("input_activation", input_activation, votes.shape[: -1 if is_per_vote else -2], votes)
 
 
 def _route_em(

@@ -41,8 +41,8 @@ def test_halomi_reads_every_second_row_of_two_directions(tmp_path):
         ["deu_Latn", "eng_Latn", "der Hut", "the BLACK hat", "der Hut", "the <<<BLACK>>> hat"],
         ["eng_Latn", "deu_Latn", "the new hat", "der Hut", "the <<<new>>> hat", "der Hut"],
     ]
-    other = ["deu_Latn", "fra_Latn", "der Hut", "le chapeau", "der Hut", "le chapeau"]
-    rows = [row for pair in held_out for row in (chosen, other, pair)]
+    french = ["deu_Latn", "fra_Latn", "der Hut", "le chapeau", "der Hut", "le chapeau"]
+    rows = [row for pair in held_out for row in (chosen, french, pair)]
     record = halomi(Doubts(), write_table(tmp_path / "halomi.tsv", [names, *rows]))
     assert record["pairs"] == 4
     assert record["auc"]["left out, de-en"]["auc"] == 1

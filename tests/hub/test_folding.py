@@ -67,6 +67,16 @@ def test_what_is_not_known_stays():
     assert fold(unknown, {"guided": "none"}, {}) == unknown
 
 
+def test_nothing_is_an_instance_of_an_absent_class():
+    def folded(test):
+        return fold(f"x = 1 if {test} else 2\n", {}, {}, frozenset({"A"}))
+
+    assert folded("isinstance(part, A)") == "x = 2\n"
+    assert folded("isinstance(part, (A, B))") == "x = 1 if isinstance(part, B) else 2\n"
+    for test in ("isinstance(part, (A, nn.Linear))", "isinstance(part, (A, B, nn.Linear))"):
+        assert folded(test) == f"x = 1 if {test} else 2\n"
+
+
 def test_a_part_that_decides_nothing_leaves_a_test():
     settings = {"kind": "none", "guided": "none"}
     assert fold("x = a and config.kind == 'none'\n", settings, {}) == "x = a\n"

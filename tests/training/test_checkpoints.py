@@ -215,6 +215,19 @@ def test_lora_adapts_what_the_guide_names(row, name):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_lora_adapts_embeddings():
+    """PEFT's layer around them has no `num_embeddings`."""
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    settings = peft.LoraConfig(r=2, target_modules=["embed_tokens"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
+    model, source = peft.get_peft_model(build("em"), settings), batch()
+    model(**source, labels=torch.randint(1, 200, (4, 5))).loss.backward()
+    assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)
+    assert len(model.generate(**source, max_new_tokens=3)) == 4
+    with pytest.raises(IndexError, match="must be token ids from 0 to"):
+        model(input_ids=source["input_ids"] + 100_000, labels=source["input_ids"])
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("name", FAST)
 def test_lora_knows_the_layers_of_every_model(name):
     peft = pytest.importorskip("peft", reason="peft is not installed")

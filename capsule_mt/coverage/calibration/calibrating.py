@@ -19,7 +19,7 @@ from capsule_mt.coverage.calibration.fitting import (
 )
 from capsule_mt.coverage.calibration.lengths import calibrated, fit_length
 from capsule_mt.coverage.calibration.omissions import AMOUNTS, WithOmissions, drop_words, function_words
-from capsule_mt.coverage.calibration.word_alignment import WordAligner, fit_aligner
+from capsule_mt.coverage.calibration.word_alignment import fit_aligner
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of
 from capsule_mt.coverage.lengths import ExpectedLength
@@ -65,7 +65,6 @@ class Examples(NamedTuple):
     function_words: list[str]
     text: list[tuple[str, str]]
     extra: list[WithOmissions]
-    aligner: WordAligner
     length: dict[str, Any]
     are_own: bool = False
 
@@ -131,7 +130,7 @@ def examples_of(
     training_sources, training_targets = map(list, zip(*training_text, strict=True))
     length = calibrated(fit_length(training_sources, training_targets), training_sources)
     words = sorted(map(str.casefold, frequent))
-    return Examples(fitted, checked, complete, words, text, extra, aligner, length, are_own=target is None)
+    return Examples(fitted, checked, complete, words, text, extra, length, are_own=target is None)
 
 
 def coverage_of_examples(

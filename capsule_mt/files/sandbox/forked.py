@@ -7,7 +7,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 THREADS = "/proc/self/task"  # of this process, those of libraries, too
@@ -19,6 +20,16 @@ def can_fork() -> bool:
         return sys.platform == "linux" and len(os.listdir(THREADS)) == 1
     except OSError:
         return False
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait: an error that their handlers raise would leave a fork that nobody ends."""
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 class Forked:

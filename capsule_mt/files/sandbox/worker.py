@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 from capsule_mt.files.sandbox.child import LIMITS_SECONDS, MAX_CONTENTS, MAX_HEAD, Answer, Limits, receive, send, serve
-from capsule_mt.files.sandbox.forked import Forked, can_fork
+from capsule_mt.files.sandbox.forked import Forked, can_fork, uninterrupted
 
 SECONDS = 5.0  # of the processor to read a file, and again to write it
 # The process ends itself after these seconds of the processor. On a busy machine they take longer by the clock, and a
@@ -104,13 +104,13 @@ class Sandbox:
             if self._is_stopped:  # while it started: `stop` did not see it
                 process.kill()
             timer = threading.Timer(WAIT * self.seconds, self._kill_late, [process])
-            timer.start()
             try:
+                timer.start()
                 send(cast(Any, process.stdin), {"name": name, **job}, contents)
                 answer, files = receive(cast(Any, process.stdout), self.max_head, self.max_contents)
             except (OSError, EOFError, ValueError):
                 raise self._error(name, process) from None
-            except BaseException:  # Ctrl-C: the process ignores it
+            except BaseException:  # Ctrl-C or SIGTERM: the process ignores them
                 self._end(process)
                 raise
             finally:
@@ -127,7 +127,8 @@ class Sandbox:
             limits = Limits(self.seconds, self.memory, self.max_head, self.max_contents)
             self._is_late = False
             if self.forks and can_fork():
-                self._process = Forked(lambda stdin, stdout: serve(stdin, stdout, limits, self.answer))
+                with uninterrupted():
+                    self._process = Forked(lambda stdin, stdout: serve(stdin, stdout, limits, self.answer))
             else:
                 folders, answer = folders_of(self.libraries), self.answer
                 code = CODE.format(folders=folders, module=answer.__module__, function=answer.__name__)

@@ -116,6 +116,21 @@ def test_an_empty_folder_is_written_and_another_one_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (Path(), tmp_path):
+        with pytest.raises(ValueError, match="is the current folder, which cannot be replaced; name a new folder"):
+            open_folder(name).__enter__()
+    assert Path().exists()
+
+
+def test_of_the_errors_of_rust_only_a_full_disk_names_the_output(tmp_path):
+    with pytest.raises(OSError, match=r"No space left on device: '.*out'"), open_folder(tmp_path / "out"):
+        raise RuntimeError("I/O error: No space left on device (os error 28)")
+    with pytest.raises(RuntimeError, match=r"tokenizer\.json"), open_folder(tmp_path / "out"):
+        raise RuntimeError("tokenizer.json: Permission denied (os error 13)")
+
+
 # without the package, whose imports take seconds
 HOLD = """
 import runpy, sys

@@ -260,6 +260,53 @@ def test_the_limits_hold_in_a_fork():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
+def test_a_signal_at_the_fork_leaves_no_process():
+    """Its handler raises an error, as that of a server does while the first model is read."""
+    run_alone("""
+        fork, forks = os.fork, []
+
+        def fork_with_a_signal():
+            forks.append(fork())
+            if forks[-1]:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return forks[-1]
+
+        def stop(number, frame):
+            raise SystemExit(f"signal {number}")
+
+        os.fork = fork_with_a_signal
+        signal.signal(signal.SIGTERM, stop)
+        with pytest.raises(SystemExit, match="^signal 15$"), Worker(forks=True) as worker:
+            works(worker)
+        with pytest.raises(ProcessLookupError):
+            os.kill(forks[0], 0)
+    """)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
+def test_a_signal_at_the_start_of_the_timer_leaves_no_thread():
+    """Python would wait for it at its end."""
+    run_alone("""
+        timers, start = [], threading.Timer.start
+
+        def start_with_a_signal(timer):
+            timers.append(timer)
+            start(timer)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        def stop(number, frame):
+            raise SystemExit(f"signal {number}")
+
+        threading.Timer.start = start_with_a_signal
+        signal.signal(signal.SIGTERM, stop)
+        with pytest.raises(SystemExit, match="^signal 15$"), Worker(forks=True) as worker:
+            works(worker)
+        timers[0].join(timeout=10)
+        assert not timers[0].is_alive()
+    """)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
 def test_garbage_of_the_parent_closes_no_file_of_a_fork():
     """The numbers of its files are those of files that the parent had open."""
     run_alone("""
