@@ -20,7 +20,8 @@ def without_arguments(source: str, names: Collection[str]) -> str:
     edits: list[Edit] = []
     for node in ast.walk(text.tree):
         if isinstance(node, ast.FunctionDef):
-            edits += [_without_item(text, argument) for argument in node.args.args if argument.arg in names]
+            arguments = [*node.args.args, *node.args.kwonlyargs]
+            edits += [_without_item(text, argument) for argument in arguments if argument.arg in names]
             parts = list(ast.walk(node))
             own = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
             items = [item for part in parts if isinstance(part, ast.Call) for item in part.args]

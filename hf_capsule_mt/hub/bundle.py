@@ -72,7 +72,7 @@ def bundle(
     for module, in_module in modules.items():
         body = "".join(definition.source for definition in in_module if id(definition) in kept)
         if body:
-            parts.append(f"# {'-' * 20} {module}\n\n" + body.strip("\n"))
+            parts.append(f"# {'-' * 20} {module.removeprefix(f'{PACKAGE}.')}\n\n" + body.strip("\n"))
     return "\n\n\n".join(parts) + "\n"
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 # a value on a line of its own, in parentheses that were needed before it was shorter
-SPLIT_VALUE = re.compile(r"^( *[\w.]+ = |)\(\n +([^\n]+[^\n,(\[{])\n +\)$", re.MULTILINE)
+SPLIT_VALUE = re.compile(r"^( *[\w.]+(?:: [\w.]+)? = |)\(\n +([^\n]+[^\n,(\[{])\n +\)$", re.MULTILINE)
 LONGEST_LINE = 119
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-_LAYERS = ("LayerAggregation",)
+_LAYERS = ("LayerAggregation", "TransformerStack.aggregated")
 _STARTS = ("set_start", "move_to_start")
 _MAPS = (*_LAYERS, "initialize_part")
 _ROUTES = (*_MAPS, "RoutedCombination", "Router")
 _SUMS = (*_LAYERS, "DepthAggregation", "initialize_part")
-_HEADS = ("HeadAggregation", "Router", "initialize_part")
-_GUIDANCE = ("PastFutureGuidance", "guided_cache", "PastFutureModel", "GuidedConfig")
+_HEADS = ("HeadAggregation", "build_head_aggregation", "Router", "initialize_part")
+_GUIDANCE = ("PastFutureGuidance", "guided_cache", "PastFutureModel")
 _TWO_VOCABULARIES = tuple(
     f"{owner}.{method}"
     for owner in ("EncoderDecoderModel", "TranslationModel", "CapsuleMarianMTModel")
@@ -56,7 +56,7 @@ SEAMS: dict[str, dict[Any, tuple[str, ...]]] = {
     },
     "has_guided_losses": {True: ("GuidedLosses", "build_guided_losses", "check_labels_given")},
     "decoder_self": {"ssru": ("SSRU", "mask_of_new_tokens")},
-    "aggregation": {"capsules": ("SourceCapsules",), "pooling": ("SourcePooling",)},
+    "aggregation": {"capsules": ("SourceCapsules", "dynamic_routing"), "pooling": ("SourcePooling",)},
     "source_attention": {True: ("SourceAttention",)},
 }
 
@@ -67,6 +67,7 @@ ROUTINGS = frozenset({"dynamic_routing", "em_routing", "simple_routing", "guided
 FIXED = (
     *(
         "depth_connections",
+        "layer_aggregation_side",
         "layer_aggregation_update_scale",
         "em_input_activation",
         "separable_scoring",
@@ -74,6 +75,13 @@ FIXED = (
     ),
     *("aggregates_layers_or_heads", "aggregates_encoder_layers", "aggregates_decoder_layers"),
 )
+
+# a field, and the module that only passes on its input where the field is "none" or False
+SLOTS = {
+    "layer_aggregation": "layer_aggregation",
+    "depth_connections": "depth_connections",
+    "guided_routing": "guidance",
+}
 
 # What only users of the package need: models of other checkpoints, names of earlier versions, a short config.json,
 # errors of a configuration, which was checked when it was exported, and errors that replace those of transformers and
@@ -89,8 +97,10 @@ PACKAGE_ONLY = frozenset(
         *("CapsuleMarianConfig.loadable_types", "CapsuleMarianConfig.lora_target_modules"),
         *("CapsuleMarianPreTrainedModel.get_position_embeddings",),
         *("CapsuleMarianPreTrainedModel.resize_position_embeddings",),
-        *("refuses_misspelt", "refuse_paged", "Stack.check_inputs"),
-        *("check_labels", "check_votes", "check_shape", "check_activation"),
+        *("refuses_misspelt", "refuse_paged", "Stack.check_inputs", "Stack.num_tokens"),
+        *("check_labels", "check_votes", "check_shape", "check_activation", "check_mask_shape", "check_separable"),
+        *("TransformerStack.check_source_mask", "check_num_iterations", "PastFutureGuidance.start_without_effect"),
+        *("CapsNMTConfig.lora_target_modules", "CapsuleRNMTConfig.lora_target_modules"),
         *("CapsulePreTrainedConfig.lora_target_modules", "CapsulePreTrainedConfig.coverage_calibration"),
         *("CapsulePreTrainedModel.__init__", "CapsulePreTrainedModel._has_config"),
         *("CapsulePreTrainedModel.from_pretrained", "CapsulePreTrainedModel._upload_modified_files"),
@@ -110,15 +120,22 @@ def unused_definitions(config: PreTrainedConfig) -> frozenset[str]:
     if not routes(config):
         named |= {"TranslationModel.generate", "TranslationModel._force_routing_weights", "_only_routings"}
     for setting, values in SEAMS.items():
-        if hasattr(config, setting):
-            named.update(*values.values())
-            needed.update(values.get(getattr(config, setting), ()))
+        named.update(*values.values())
+        needed.update(values.get(getattr(config, setting, None), ()))
     return frozenset(named - needed)
 
 
 def facts(config: PreTrainedConfig) -> dict[str, Any]:
     """Return the values that the code of an export takes for granted, by name."""
     return {name: getattr(config, name) for name in (*SEAMS, *FIXED) if hasattr(config, name)}
+
+
+def matters(field: str, config: PreTrainedConfig) -> bool:
+    """Return whether another value of a fixed field would change a model of this configuration."""
+    if field == "em_input_activation":
+        return bool(config.layer_aggregation == "em_routing")
+    switch = "_".join(field.split("_")[:2])  # such as "layer_aggregation" of "layer_aggregation_side"
+    return field == switch or getattr(config, switch, None) not in ("none", "concat")
 
 
 def routes(config: PreTrainedConfig) -> bool:
@@ -137,19 +154,23 @@ def capsule_sources(config: PreTrainedConfig) -> set[str]:
 
 def unused_arguments(config: PreTrainedConfig) -> dict[str, Any]:
     """Return arguments, fields of outputs and variables that no model of this configuration has, with their values."""
-    unused: dict[str, Any] = {}
+    unused: dict[str, Any] = {"detach_routing": False, "lambda_schedule": None}
     if getattr(config, "guided_routing", "none") == "none":
         unused |= {"output_guided_capsules": False}
-        unused |= dict.fromkeys(("guided_capsules", "unguided_state", "bow_loss", "bca_loss"))
+        unused |= dict.fromkeys(("guided_capsules", "unguided_state", "guidance_constants", "bow_loss", "bca_loss"))
+    if getattr(config, "layer_aggregation_update_scale", 1.0) == 1.0 and "own" not in capsule_sources(config):
+        unused |= {"update_scale": 1.0}
     if not routes(config):
         unused |= {"output_routing_weights": False, "routing_weights": None, "routings": None}
     return unused
 
 
+def empty_slots(config: PreTrainedConfig) -> set[str]:
+    """Return the modules that only pass on what they are given, by their names in a stack."""
+    return {slot for field, slot in SLOTS.items() if getattr(config, field, None) in ("none", False)}
+
+
 def substitutes(config: PreTrainedConfig) -> dict[str, str]:
     """Return the names that simpler ones replace in the code of an export."""
-    has_guidance = getattr(config, "guided_routing", "none") != "none"
-    unguided = (
-        {} if has_guidance else {"PastFutureModel": "TranslationModel", "GuidedConfig": "CapsulePreTrainedConfig"}
-    )
+    unguided = {"PastFutureModel": "TranslationModel"} if getattr(config, "guided_routing", "none") == "none" else {}
     return {"capsule_config": "strict", "summed_in_blocks": "summed", **unguided}

@@ -18,7 +18,9 @@ from hf_capsule_mt.hub.folding import LONGEST_LINE, Edit, Text, fold
 from hf_capsule_mt.hub.seams import (
     PACKAGE_ONLY,
     capsule_sources,
+    empty_slots,
     facts,
+    matters,
     substitutes,
     unused_arguments,
     unused_definitions,
@@ -31,6 +33,8 @@ TABLES = {  # of the definitions for the values of fields
 }
 # brackets whose content is on one line of its own, or gone
 SPLIT_ITEMS = re.compile(r"^( *[^\n#]*[\w ][({])\n(?: +([^\n(]*[^\n(,])\n?)? *([)}][^\n]*)$", re.MULTILINE)
+# of what was removed: more than two blank lines, or two inside a class
+SPARE_LINES = re.compile(r"\n(?=\n{3}|\n\n +\S)")
 VALIDATION = "validate_"  # how the names of a configuration's checks begin
 
 
@@ -42,7 +46,7 @@ def slim(source: str, config: PreTrainedConfig) -> str:
     known = facts(config)
     left_out = PACKAGE_ONLY | unused_definitions(config)
     text = Text(source)
-    source = text.edited(_without_members(text, left_out))
+    source = text.edited([*_without_members(text, left_out), *_without_slots(text, empty_slots(config))])
     unused = unused_arguments(config)
     text = Text(fold(source, known, {**_consequences(config), **unused}, left_out))
     source = without_arguments(text.edited(_without_checks(text, left_out)), unused.keys())
@@ -51,35 +55,45 @@ def slim(source: str, config: PreTrainedConfig) -> str:
 
 
 def without_unused_fields(code: str, config: PreTrainedConfig) -> str:
-    """Return code without those fields and methods of its configuration that it does not read.
+    """Return code without those fields and methods of its configuration that it does not read, nor idle imports.
 
-    Fields of transformers' Marian stay, and those whose value is not the default. What describes them goes with them,
-    and what describes a feature that is off.
+    Fields of transformers' Marian stay, those whose value is not the default, and those of which another value would
+    change the model, so that it is refused. What describes the others goes with them, and what describes a feature
+    that is off.
     """
-    text = Text(code)
+    text, known = Text(code), facts(config)
     tidied = dict(_tidied_fields(text))
     skipped = {part for node in tidied for part in ast.walk(node)}
     nodes = [node for node in ast.walk(text.tree) if node not in skipped]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     read |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    defaults = {field.name: field.default for field in fields(config)}
+    defaults = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(config)
+    }
     unused = {
         name
         for name, default in defaults.items()
         if name not in read and not hasattr(MarianConfig, name) and default is not MISSING
+        if name not in known or not matters(name, config)
         if getattr(config, name) == default
     }
-    fixed = {name for name in facts(config) if getattr(config, name) == defaults.get(name, MISSING)}
+    used = {node.id for node in ast.walk(text.tree) if isinstance(node, ast.Name)}
     edits: list[Edit] = []
     for node in text.tree.body:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
             members = [(before, member) for before, member in pairwise(node.body) if _is_unread(member, unused, read)]
             edits += [text.after(before, member) for before, member in members]
-            edits += _without_paragraphs(text, node.body[0], unused | fixed)
+            at_default = {name for name in known if known[name] == defaults.get(name, MISSING)}
+            edits += _described(text, node.body[0], unused | at_default, known)
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias for alias in node.names if (alias.asname or alias.name) in used]
+            if 0 < len(names) < len(node.names):
+                edits.append(Edit(*text.span(node), ast.unparse(ast.ImportFrom(node.module, names, 0))))
     for statement, name in tidied.items():
         if name in unused:
             edits.append(Edit(text.starts[statement.lineno - 1], text.starts[statement.end_lineno or 0], ""))
-    shorter = text.edited(edits)
+    shorter = SPARE_LINES.sub("", text.edited(edits))
     return shorter if shorter == code else without_unused_fields(shorter, config)
 
 
@@ -111,14 +125,16 @@ def _consequences(config: PreTrainedConfig) -> dict[str, Any]:
         consequences["capsule_source"] = sources.pop()
     if getattr(config, "layer_aggregation_update_scale", 1.0) == 1.0:
         consequences["update_scale"] = 1.0
+    if hasattr(config, "separable_scoring"):
+        consequences["self.scores_separately"] = config.separable_scoring
+        consequences["self.adds_positions"] = config.position_aware
+    if hasattr(config, "em_input_activation"):
+        consequences["self.activates_each_output"] = config.em_input_activation == "vector"
     if hasattr(config, "layer_aggregation_placement"):
         consequences["self.adds"] = config.layer_aggregation_placement == "adds"
     if getattr(config, "head_aggregation", "concat") == "concat":
         consequences["config.aggregates_heads()"] = False
-    if hasattr(config, "share_encoder_decoder_embeddings"):
-        consequences["has_one_vocabulary"] = lambda config: config.share_encoder_decoder_embeddings
-    if getattr(config, "layer_aggregation", None) == "none":
-        consequences["enabled"] = consequences["connects"] = False
+    consequences["has_one_vocabulary"] = lambda config: getattr(config, "share_encoder_decoder_embeddings", True)
     if not getattr(config, "has_guided_losses", False):
         consequences["self.guided_losses"] = None
         consequences["has_guided_losses"] = False
@@ -134,6 +150,19 @@ def _without_members(text: Text, left_out: Collection[str]) -> Iterator[Edit]:
                 name = getattr(member, "name", getattr(target, "id", ""))
                 if f"{node.name}.{name}" in left_out or name.startswith(VALIDATION):
                     yield text.after(before, member)
+
+
+def _without_slots(text: Text, slots: Collection[str]) -> Iterator[Edit]:
+    """Remove what declares, makes and calls the modules of these slots, and what notes their weights."""
+    slot = f"(?:{'|'.join(slots)})"
+    pattern = re.compile(
+        rf'self\.{slot} = |{slot}: [^=]+$|[\w\[\]\-, ]+ = self\.{slot}[(\[]|routings\["\w+\.{slot}"\] = '
+    )
+    for node in ast.walk(text.tree):
+        if slots and isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.For)):
+            for statement in node.body:
+                if isinstance(statement, (ast.Assign, ast.AnnAssign)) and pattern.match(text.of(statement)):
+                    yield Edit(text.starts[statement.lineno - 1], text.starts[statement.end_lineno or 0], "")
 
 
 def _without_checks(text: Text, left_out: Collection[str]) -> Iterator[Edit]:
@@ -185,14 +214,24 @@ def _fixed_fields(text: Text, settings: dict[str, Any]) -> Iterator[Edit]:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
             for member in node.body:
                 if isinstance(member, ast.AnnAssign) and (name := text.of(member.target)) in settings:
-                    value = f'"{settings[name]}"' if isinstance(settings[name], str) else repr(settings[name])
+                    value = _literal(settings[name])
                     yield Edit(*text.span(member), f"{name}: Literal[{value}] = {value}")
 
 
-def _without_paragraphs(text: Text, docstring: ast.stmt, unused: Collection[str]) -> Iterator[Edit]:
-    """Remove the paragraphs of a docstring's arguments."""
+def _described(text: Text, docstring: ast.stmt, unused: Collection[str], known: dict[str, Any]) -> Iterator[Edit]:
+    """Remove the paragraphs of a docstring's arguments, and say what a fixed field always is."""
     old = text.of(docstring)
     paragraph = re.compile(r"^        (\w+) \(`[^\n]*\n(?:            [^\n]*\n)*", re.MULTILINE)
-    new = paragraph.sub(lambda match: "" if match[1] in unused else match[0], old)
+
+    def described(match: re.Match[str]) -> str:
+        if match[1] in unused or match[1] not in known:
+            return "" if match[1] in unused else match[0]
+        return re.sub(r"defaults to `.*`\):", f"always `{_literal(known[match[1]])}`):", match[0])
+
+    new = re.sub(r"\n    Args:\n(?=    \"\"\")", "", paragraph.sub(described, old))
     if new != old:
         yield Edit(*text.span(docstring), new)
+
+
+def _literal(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -46,11 +46,10 @@ class LayerAggregation(nn.Module):
         self.width = config.d_model
         self.dropout = config.dropout
         self.adds = config.layer_aggregation_placement == "adds"
-        # Deviation: the paper's code, if it added, would be LayerNorm(H^L + H~), which is not H^L for any H~. Here it
-        # is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
-        # aggregation, at the same number of parameters.
-        norm = ZeroGainLayerNorm if self.adds else nn.LayerNorm
-        self.layer_norm = norm(config.d_model, eps=config.layer_norm_eps)
+        if self.adds:
+            self.layer_norm = ZeroGainLayerNorm(config.d_model, eps=config.layer_norm_eps)
+        else:
+            self.layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
@@ -65,6 +64,9 @@ class LayerAggregation(nn.Module):
         aggregated = nn.functional.dropout(aggregated, p=self.dropout, training=self.training)
         aggregated = self.layer_norm(aggregated)
         if self.adds:
+            # Deviation: the paper's code, if it added, would be LayerNorm(H^L + H~), which is not H^L for any H~. Here
+            # it is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
+            # aggregation, at the same number of parameters.
             aggregated = layer_outputs[-1] + aggregated
         return aggregated, weights
 

@@ -79,7 +79,7 @@ class PerCapsuleLinear(nn.Module):
 
 
 def linear_map(in_features: int, out_features: int, bias: bool = True, update_scale: float = 1.0) -> nn.Module:
-    """Return a linear map, which is an `nn.Linear` unless it has an update scale."""
+    """Return a linear map, an `nn.Linear` where its updates are not scaled."""
     if update_scale == 1.0:
         return nn.Linear(in_features, out_features, bias)
     return ScaledLinear(in_features, out_features, bias, update_scale)

@@ -130,16 +130,16 @@ class Stack(CapsulePreTrainedModel):
 
     def embeddings_of(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Return the embeddings [B, T, e] of token ids [B, T], or those that are given in their place."""
-        self.check_inputs(input_ids, inputs_embeds)
-        return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-
-    def check_inputs(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> None:
-        """Refuse what cannot be embedded. On a GPU ids are not looked at: that would wait for it."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(
                 f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`: for a decoder, these "
                 "are the model's `decoder_input_ids` and `decoder_inputs_embeds`, and `labels` can take their place"
             )
+        self.check_inputs(input_ids, inputs_embeds)
+        return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+
+    def check_inputs(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> None:
+        """Refuse what cannot be embedded. On a GPU ids are not looked at: that would wait for it."""
         if inputs_embeds is None:
             if not isinstance(input_ids, torch.Tensor) or input_ids.dtype not in (torch.int64, torch.int32):
                 raise TypeError(

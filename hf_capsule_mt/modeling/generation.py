@@ -66,8 +66,8 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
 
         Args:
             labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy, summed over the
-                targets and divided by their number, plus the losses of `guided_routing`, `bow_loss` and `bca_loss`.
-                In training mode it is smoothed by `config.label_smoothing`; `nll_loss` never is.
+                targets and divided by their number. In training mode it is smoothed by `config.label_smoothing`;
+                `nll_loss` never is.
             num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
                 batches, on all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.

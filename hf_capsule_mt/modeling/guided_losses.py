@@ -14,7 +14,7 @@ from hf_capsule_mt.configuration.guided import GuidedConfig
 from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 from hf_capsule_mt.routing.common import without_autocast
 
-# how many logits one product computes: more than `summed_losses.py` takes, as each product reads all embeddings again
+# how many logits one product computes: many, as each product reads all embeddings again
 PRODUCT_ON_CPU, PRODUCT_ELSEWHERE = 2**22, 2**26
 
 

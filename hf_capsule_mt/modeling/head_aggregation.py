@@ -71,18 +71,8 @@ class AddedHeadAggregation(nn.Linear):
         return super().forward(heads) + self.layer_norm(routed), weights
 
 
-def build_output_projection(config: CapsuleMarianConfig, num_heads: int, site: str, layer: int) -> nn.Module:
-    """Return the output projection of an attention: a linear map W^O, routing, or both."""
-    if not config.aggregates_heads(site, layer):
-        return nn.Linear(config.d_model, config.d_model)
-    adds = config.head_aggregation_placement == "adds"
-    return (AddedHeadAggregation if adds else HeadAggregation)(config, num_heads)
-
-
-def project_heads(
-    projection: nn.Module, heads: torch.Tensor, output_routing_weights: bool
-) -> tuple[torch.Tensor, IterationWeights | None]:
-    """Apply a linear map or routing to concatenated heads; only routing returns weights."""
-    if isinstance(projection, (HeadAggregation, AddedHeadAggregation)):
-        return projection(heads, output_routing_weights)
-    return projection(heads), None
+def build_head_aggregation(config: CapsuleMarianConfig, num_heads: int) -> HeadAggregation | AddedHeadAggregation:
+    """Return what follows the heads of an attention in place of its linear map W^O: routing, alone or added to it."""
+    if config.head_aggregation_placement == "adds":
+        return AddedHeadAggregation(config, num_heads)
+    return HeadAggregation(config, num_heads)

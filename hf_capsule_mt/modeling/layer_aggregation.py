@@ -78,6 +78,8 @@ class DynamicCombination(WeightedLayers):
 class RoutedCombination(LayerAggregation, Router):
     """Equations 5 to 16: the layers are input capsules, routed to N output capsules whose concatenation is H~."""
 
+    input_activation: nn.Module | None
+
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
         super().__init__(config, num_layers)
         num_capsules = config.layer_aggregation_num_capsules or config.d_model
@@ -93,14 +95,17 @@ class RoutedCombination(LayerAggregation, Router):
             config.layer_aggregation_vote_input, num_layers, self.width, self.width, False, update_scale
         )
         self.add_routing(config, config.layer_aggregation, num_capsules, config.layer_aggregation_num_iterations)
-        self.input_activation: nn.Module | None = None
-        if self.method.takes_input_activation and config.em_input_activation != "none":
-            # Deviation: equation 10 is linear, but what it computes is called a probability: a sigmoid follows
-            self.activates_each_output = config.em_input_activation == "vector"
-            activations = num_capsules if self.activates_each_output else 1
+        self.activates_each_output = config.em_input_activation == "vector"
+        if config.layer_aggregation == "em_routing" and config.em_input_activation != "none":
             self.input_activation = capsule_map(
-                config.layer_aggregation_vote_input, num_layers, self.width, activations, update_scale=update_scale
+                config.layer_aggregation_vote_input,
+                num_layers,
+                self.width,
+                num_capsules if config.em_input_activation == "vector" else 1,
+                update_scale=update_scale,
             )
+        else:
+            self.input_activation = None
         if config.layer_aggregation_init_std is not None:
             for module in (self.input_capsules, self.votes, self.input_activation):
                 if module is not None:
@@ -120,6 +125,7 @@ class RoutedCombination(LayerAggregation, Router):
         votes = mapped[0].unflatten(-1, (self.num_layers, self.num_capsules, -1))
         activation = None
         if self.input_activation is not None:
+            # Deviation: equation 10 is linear, but what it computes is called a probability: a sigmoid follows;
             # in float32 at least: routing takes its logarithm, whose gradient float16 does not hold
             wide = torch.promote_types(mapped[1].dtype, torch.float32)
             activation = mapped[1].to(wide).sigmoid()  # [B, S, L * N], or [B, S, L] for a scalar

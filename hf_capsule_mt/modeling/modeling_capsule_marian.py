@@ -135,13 +135,23 @@ class TransformerStack(CapsuleMarianPreTrainedModel, Stack):
         """Return what the seam after the layers combines, of the embedding and the outputs of all layers."""
         return states if self.layer_aggregation.reads_embedding else states[1:] or states
 
+    def check_source_mask(self, mask: torch.Tensor | None, hidden: torch.Tensor) -> None:
+        """Refuse a padding mask that is not one of the source [B, S, d]; one row may stand for all."""
+        if mask is not None and mask.dim() == 2 and not torch.compiler.is_compiling():
+            rows, length = mask.shape
+            if length != hidden.shape[1] or rows not in (1, hidden.shape[0]):
+                raise ValueError(
+                    f"`attention_mask` of {type(self).__name__} must be {list(hidden.shape[:2])}, got "
+                    f"{list(mask.shape)}"
+                )
+
     def drops_layer(self, probability: float) -> bool:
         """Decide whether to skip a layer this time (LayerDrop). A skipped layer's output is its input."""
         return self.training and probability > 0.0 and bool(torch.rand([]) < probability)
 
 
 class CapsuleMarianEncoder(TransformerStack):
-    """Transformer layers, and the seam after them: the top layer's output, or an aggregation of all layers."""
+    """Transformer layers, and an aggregation of all of them if the configuration has one."""
 
     scales_given_embeddings = False
 
@@ -173,19 +183,13 @@ class CapsuleMarianEncoder(TransformerStack):
         )
         hidden = self.embed(input_ids, inputs_embeds)
         self.check_has_words(hidden)
-        if attention_mask is not None and attention_mask.dim() == 2 and not torch.compiler.is_compiling():
-            rows, length = attention_mask.shape
-            if length != hidden.shape[1] or rows not in (1, hidden.shape[0]):
-                raise ValueError(
-                    f"`attention_mask` of {type(self).__name__} must be {list(hidden.shape[:2])}, got "
-                    f"{list(attention_mask.shape)}"
-                )
+        self.check_source_mask(attention_mask, hidden)
         implementation = implementation_of(self.config, output_attentions)
         mask = source_mask(self.config, attention_mask, hidden, implementation)
         states, attentions = [hidden], []
         routings: dict[str, IterationWeights | None] = {}
-        for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
-            hidden, _ = connection(states)
+        for number, layer in enumerate(self.layers):
+            hidden, _ = self.depth_connections[number](states)
             if not self.drops_layer(self.config.encoder_layerdrop):
                 hidden, layer_attentions, weights = layer(hidden, mask, output_attentions, output_routing_weights)
                 attentions.append(layer_attentions)
@@ -202,7 +206,7 @@ class CapsuleMarianEncoder(TransformerStack):
 
 
 class CapsuleMarianDecoder(TransformerStack):
-    """Transformer layers, the seam after them as in the encoder, and the seam for PAST and FUTURE."""
+    """Transformer layers, an aggregation as in the encoder, and PAST and FUTURE if the configuration has them."""
 
     def __init__(self, config: CapsuleMarianConfig) -> None:
         super().__init__(config)
@@ -245,9 +249,9 @@ class CapsuleMarianDecoder(TransformerStack):
             cache = DynamicCache(config=self.config)
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
-        constants = None
+        guidance_constants = None
         if cache is not None and self.config.guided_routing != "none":
-            cache = constants = guided_cache(cache)
+            cache = guidance_constants = guided_cache(cache)
         self_attention_cache = None if cache is None else cache.self_attention_cache
         start = 0 if self_attention_cache is None else self_attention_cache.get_seq_length()
         hidden = self.embed(input_ids, inputs_embeds, start)
@@ -259,8 +263,8 @@ class CapsuleMarianDecoder(TransformerStack):
         encoder_mask = source_mask(self.config, encoder_attention_mask, hidden, implementation, encoder_hidden_states)
         states, attentions, cross_attentions = [hidden], [], []
         routings: dict[str, IterationWeights | None] = {}
-        for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
-            hidden, _ = connection(states)
+        for number, layer in enumerate(self.layers):
+            hidden, _ = self.depth_connections[number](states)
             if not self.drops_layer(self.config.decoder_layerdrop):
                 hidden, layer_attentions, layer_cross_attentions, weights, cross_weights = layer(
                     hidden,
@@ -278,21 +282,22 @@ class CapsuleMarianDecoder(TransformerStack):
             states.append(hidden)
         hidden, weights = self.layer_aggregation(self.aggregated(states), output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
-        guided = self.guidance(
-            hidden, encoder_hidden_states, encoder_attention_mask, constants, output_routing_weights
+        unguided_state = hidden
+        hidden, guided_capsules, weights = self.guidance(
+            hidden, encoder_hidden_states, encoder_attention_mask, guidance_constants, output_routing_weights
         )
-        routings["decoder.guidance"] = guided.weights
+        routings["decoder.guidance"] = weights
         has_self = output_attentions and self.config.decoder_self == "attention"
         has_cross = output_attentions and encoder_hidden_states is not None
         return CapsuleDecoderOutput(
-            last_hidden_state=guided.state,
+            last_hidden_state=hidden,
             **cache_field(cache),
-            hidden_states=(*states[:-1], guided.state) if output_hidden_states else None,
+            hidden_states=(*states[:-1], hidden) if output_hidden_states else None,
             attentions=tuple(attentions) if has_self else None,
             cross_attentions=tuple(cross_attentions) if has_cross else None,
             routing_weights=_only_routings(routings) if output_routing_weights else None,
-            guided_capsules=guided.capsules if output_guided_capsules else None,
-            unguided_state=hidden if output_guided_capsules else None,
+            guided_capsules=guided_capsules if output_guided_capsules else None,
+            unguided_state=unguided_state if output_guided_capsules else None,
         )
 
 

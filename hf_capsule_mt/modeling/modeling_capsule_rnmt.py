@@ -222,20 +222,21 @@ class CapsuleRNMTDecoder(RNMTStack):
             hidden, states = layer(hidden, first_state)
             hidden_states.append(compaction.restore(hidden))
             layer_states.append(states)
-        state = hidden_states[-1]
-        guided = self.guidance(state, source, keep, cache, output_routing_weights)
-        hidden_states[-1] = guided.state
+        unguided_state = hidden_states[-1]
+        hidden_states[-1], guided_capsules, weights = self.guidance(
+            unguided_state, source, keep, cache, output_routing_weights
+        )
         if cache is not None:
             self.append(cache, layer_states, first_states, mask)
-        routing_weights = {} if guided.weights is None else {"decoder.guidance": guided.weights}
+        routing_weights = {} if weights is None else {"decoder.guidance": weights}
         return CapsuleDecoderOutput(
-            last_hidden_state=guided.state,
+            last_hidden_state=hidden_states[-1],
             **cache_field(cache),
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             cross_attentions=(compaction.restore(attentions)[:, None],) if output_attentions else None,
             routing_weights=routing_weights if output_routing_weights else None,
-            guided_capsules=guided.capsules if output_guided_capsules else None,
-            unguided_state=state if output_guided_capsules else None,
+            guided_capsules=guided_capsules if output_guided_capsules else None,
+            unguided_state=unguided_state if output_guided_capsules else None,
         )
 
     def begin(

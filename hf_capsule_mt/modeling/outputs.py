@@ -23,7 +23,7 @@ RoutingWeights = dict[str, IterationWeights]
 
 @dataclass
 class CapsuleEncoderOutput(BaseModelOutput):
-    """[`~transformers.modeling_outputs.BaseModelOutput`] and `routing_weights`, if asked for."""
+    """[`~transformers.modeling_outputs.BaseModelOutput`] and what this model's encoder adds."""
 
     routing_weights: RoutingWeights | None = None
 
@@ -41,7 +41,7 @@ class SourceCapsulesOutput(CapsuleEncoderOutput):
 @gives_both_cache_names
 @dataclass
 class CapsuleDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """The decoder output of transformers and, if asked for, `routing_weights` and more.
+    """The decoder output of transformers and what this model's decoder adds, if asked for.
 
     guided_capsules: the capsules [batch, positions, 2 n, width] of PAST (the first half) and FUTURE.
     unguided_state: the decoder's states [batch, positions, d] before PAST and FUTURE are added to them.
@@ -65,9 +65,9 @@ class CapsuleSeq2SeqModelOutput(Seq2SeqModelOutput):
 @gives_both_cache_names
 @dataclass
 class CapsuleSeq2SeqLMOutput(Seq2SeqLMOutput):
-    """[`~transformers.modeling_outputs.Seq2SeqLMOutput`], the parts of `loss`, and `routing_weights`, if asked for.
+    """[`~transformers.modeling_outputs.Seq2SeqLMOutput`], and what this model adds.
 
-    loss: the cross entropy, smoothed by `config.label_smoothing` in training mode only, plus the guided losses.
+    loss: the cross entropy, smoothed by `config.label_smoothing` in training mode only, plus the other losses if any.
     nll_loss: the cross entropy without smoothing, normalised as in `loss`: the score of a translation.
     bow_loss, bca_loss: the guided losses, if the model has them: bag of words and bilingual content agreement,
         weighted and normalised as in `loss`. In evaluation mode `loss` is the sum of the three.

@@ -23,14 +23,12 @@ class RoutingMethod(NamedTuple):
     settings: its keyword arguments that come from the configuration, and the fields that hold them.
     constants: its keyword arguments that this method fixes.
     parameters: its keyword arguments that are learned, each a tensor [M] that starts at zero.
-    takes_input_activation: whether it has an argument `input_activation`.
     """
 
     route: Callable[..., RoutingOutput]
     settings: Mapping[str, str] = {}
     constants: Mapping[str, bool] = {}
     parameters: tuple[str, ...] = ()
-    takes_input_activation: bool = False
 
 
 # Every routing method that `layer_aggregation` and `head_aggregation` can name
@@ -49,7 +47,6 @@ ROUTING_METHODS: dict[str, RoutingMethod] = {
         em_routing,
         settings={"lambda_final": "em_lambda_final", "min_variance": "em_min_variance"},
         parameters=("beta_a", "beta_u"),
-        takes_input_activation=True,
     ),
 }
 

@@ -31,11 +31,10 @@ class SourceCapsules(nn.Module):
         self.num_capsules = config.num_capsules
         self.num_iterations = config.num_iterations
         self.num_weights = 1 if config.share_iteration_weights else config.num_iterations
-        self.position_aware = config.position_aware
+        self.adds_positions = config.position_aware
         self.votes = nn.Linear(width, self.num_weights * self.num_capsules * width, bias=False)
         set_initial_std(self.votes, math.sqrt(2) / math.sqrt(width))  # the rectifier halves the mean square
         self.score_scale, self.comparison_scale = config.score_scale, config.compared_capsule_scale
-        self.has_scales = self.score_scale != 1 or self.comparison_scale != 1
         self.norm = nn.LayerNorm(width) if config.normalize_capsules else nn.Identity()
         self.scores_separately = config.separable_scoring
         if config.separable_scoring:
@@ -52,16 +51,20 @@ class SourceCapsules(nn.Module):
         The routing weights are the coefficients [B, S, M] of each word for each capsule, for every iteration.
         """
         width = states.shape[-1]
-        capsule_positions = None
-        if self.position_aware:
+        if self.adds_positions:
             capsule_positions = sinusoids(self.num_capsules, width, states.device).to(states.dtype)
             positions = sinusoids(states.shape[1], width, states.device).to(states.dtype)
             if mask is not None:
                 positions = positions[(mask.cumsum(dim=1) - 1).clamp(min=0)]  # counted without padding
             states = states + positions
+        else:
+            capsule_positions = None
         votes = self.votes(states).relu()  # [B, S, num_weights * M * d]
         votes = votes.unflatten(-1, (self.num_weights, self.num_capsules, width))
-        if self.num_weights == 1 and not (self.position_aware or self.scores_separately or self.has_scales):
+        if (
+            not (self.adds_positions or self.scores_separately)
+            and self.num_weights == self.score_scale == self.comparison_scale == 1
+        ):
             routed = dynamic_routing(
                 votes.squeeze(-3), num_iterations=self.num_iterations, mask=mask, return_weights=output_routing_weights
             )

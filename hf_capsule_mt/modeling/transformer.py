@@ -19,7 +19,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.attention_masks import OWN_ATTENTION, additive_mask, bidirectional_mask, implementation_of
-from hf_capsule_mt.modeling.head_aggregation import build_output_projection, project_heads
+from hf_capsule_mt.modeling.head_aggregation import AddedHeadAggregation, HeadAggregation, build_head_aggregation
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.positions import sinusoids
 from hf_capsule_mt.modeling.ssru import SSRU
@@ -56,7 +56,11 @@ class MultiHead(nn.Module):
         self.k_proj = nn.Linear(config.d_model, config.d_model)
         self.v_proj = nn.Linear(config.d_model, config.d_model)
         self.q_proj = nn.Linear(config.d_model, config.d_model)
-        self.out_proj = build_output_projection(config, self.num_heads, site, layer)
+        self.out_proj: nn.Module = (
+            build_head_aggregation(config, self.num_heads)
+            if config.aggregates_heads(site, layer)
+            else nn.Linear(config.d_model, config.d_model)
+        )
 
     def split_heads(self, hidden: torch.Tensor) -> torch.Tensor:
         """[B, T, d] -> [B, H, T, d / H]."""
@@ -94,7 +98,10 @@ class MultiHead(nn.Module):
         dropout = self.config.attention_dropout if self.training else 0.0
         heads, attention_weights = self.attend(queries, keys, values, mask, dropout, output_attentions)
         heads = heads.transpose(1, 2).flatten(-2)  # [B, T, d]
-        output, routing_weights = project_heads(self.out_proj, heads, output_routing_weights)
+        if isinstance(self.out_proj, (HeadAggregation, AddedHeadAggregation)):
+            output, routing_weights = self.out_proj(heads, output_routing_weights)
+        else:
+            output, routing_weights = self.out_proj(heads), None
         return output, attention_weights, routing_weights
 
     def attend(

@@ -60,7 +60,7 @@ def dynamic_routing(
         votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
 
     def route(votes: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        return _route_dynamic(votes, mask, num_iterations, normalize_total_input, detach=detach_routing)
+        return _route_dynamic(votes, mask, num_iterations, normalize_total_input, detach_routing=detach_routing)
 
     if return_weights or is_traced(votes):
         return with_weights(*route(votes, mask), votes)
@@ -68,7 +68,11 @@ def dynamic_routing(
 
 
 def _route_dynamic(
-    votes: torch.Tensor, mask: torch.Tensor | None, num_iterations: int, normalize_total_input: bool, *, detach: bool
+    votes: torch.Tensor,
+    mask: torch.Tensor | None,
+    num_iterations: int,
+    normalize_total_input: bool,
+    detach_routing: bool,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The equations, line by line: Omega, and C of every iteration."""
 
@@ -87,6 +91,6 @@ def _route_dynamic(
         if iteration > 1:
             comparison = comparison + capsules
         assignments.append(zero_masked(sum_width(comparison * values).softmax(dim=-1), mask))  # [..., N, M]
-        weight = assignments[-1].detach() if detach else assignments[-1]
+        weight = assignments[-1].detach() if detach_routing else assignments[-1]
         capsules = squashed((weight.unsqueeze(-1) * values).sum(dim=-3, keepdim=True), weight)
     return capsules.squeeze(-3).to(votes.dtype), assignments

@@ -66,7 +66,8 @@ def em_routing(
         input_activation: A, the probability that an input capsule is present, [..., N] or, one for each output that
             it votes for, [..., N, M]. Less than 1e-20 counts as 1e-20.
         beta_a, beta_u: the learned costs [M].
-        lambda_final, lambda_schedule: the inverse temperatures, as the end of Hinton's schedule or one by one.
+        lambda_final: the end of Hinton's schedule of inverse temperatures.
+        lambda_schedule: the inverse temperatures one by one, in its place.
         min_variance: added to every variance.
         detach_routing: treat C as a constant in the backward pass.
         return_weights: whether to return C of every iteration; without them it is faster, and takes less memory.
@@ -89,9 +90,9 @@ def em_routing(
     check_activation(input_activation, votes)
     if input_activation is not None and input_activation.dim() == votes.dim() - 2:
         input_activation = input_activation.unsqueeze(-1)
+    if lambda_schedule is not None and len(lambda_schedule) != num_iterations:
+        raise ValueError(f"`lambda_schedule` has {len(lambda_schedule)} values for `num_iterations` {num_iterations}")
     lambdas = em_lambda_schedule(num_iterations, lambda_final) if lambda_schedule is None else tuple(lambda_schedule)
-    if len(lambdas) != num_iterations:
-        raise ValueError(f"`lambda_schedule` has {len(lambdas)} values for `num_iterations` {num_iterations}")
     if mask is not None:  # whatever padding holds, even NaN, must not spread
         votes = votes.masked_fill(~mask[..., None, None], 0)
         if input_activation is not None:
@@ -100,7 +101,7 @@ def em_routing(
     beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
 
     def route(*tensors: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        return _route_em(*tensors, lambdas=lambdas, min_variance=min_variance, detach=detach_routing)
+        return _route_em(*tensors, lambdas=lambdas, min_variance=min_variance, detach_routing=detach_routing)
 
     if return_weights or is_traced(votes):
         capsules, log_assignments = route(votes, mask, input_activation, beta_a, beta_u)
@@ -125,7 +126,7 @@ def _route_em(
     *,
     lambdas: tuple[float, ...],
     min_variance: float,
-    detach: bool,
+    detach_routing: bool,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The equations, line by line: the output capsules, and log C of every iteration."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
@@ -135,7 +136,7 @@ def _route_em(
         log_presence = input_activation.to(values.dtype).clamp(min=SMALLEST_ACTIVATION).log()  # [..., N, 1 or M]
     log_assignments = [uniform_log_assignment(values)]  # [..., N, 1], then [..., N, M]
     for iteration, inverse_temperature in enumerate(lambdas):
-        log_assignment = log_assignments[-1].detach() if detach else log_assignments[-1]
+        log_assignment = log_assignments[-1].detach() if detach_routing else log_assignments[-1]
 
         # M-step; as few passes as possible go over all votes. R is divided by its largest value, so that a sum is at
         # least 1. This factor cancels in mu and sigma: their slope by it is 0, so it counts as a constant.

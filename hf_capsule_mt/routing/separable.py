@@ -59,6 +59,19 @@ def separable_routing(
 
     Relations: with the same votes in all iterations, no positions and no scoring network it is `dynamic_routing`.
     """
+    check_separable(votes, mask, capsule_positions, inputs, scoring)
+    with without_autocast(votes[0]):
+        return _routed(votes, mask, capsule_positions, inputs, scoring, score_scale, comparison_scale)
+
+
+def check_separable(
+    votes: Sequence[torch.Tensor],
+    mask: torch.Tensor | None,
+    capsule_positions: torch.Tensor | None,
+    inputs: torch.Tensor | None,
+    scoring: ScoringNetwork | None,
+) -> None:
+    """Check that the arguments of `separable_routing` fit together."""
     for iteration_votes in votes:
         check_votes(iteration_votes, len(votes), mask)
         check_shape("votes", iteration_votes, votes[0].shape, votes[0])
@@ -71,9 +84,6 @@ def separable_routing(
         check_shape("inputs", inputs, torch.Size([*batch, num_inputs, width]), votes[0])
     if capsule_positions is not None:
         check_shape("capsule_positions", capsule_positions, torch.Size([num_outputs, width]), votes[0])
-
-    with without_autocast(votes[0]):
-        return _routed(votes, mask, capsule_positions, inputs, scoring, score_scale, comparison_scale)
 
 
 def _routed(
