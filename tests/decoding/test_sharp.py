@@ -29,7 +29,7 @@ INIT_STDS = {
     "dense_connections": 0.22,
     "dynamic": 0.22,
     "em": 0.22,
-    "em_from_top": 0.18,
+    "em_from_top": 0.15,
     "heads_own": 0.2,
 }
 MAX_TOLERANCE = 0.05
