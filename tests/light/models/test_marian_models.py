@@ -506,7 +506,7 @@ def test_an_empty_list_on_a_line_of_its_own():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("n" * 60_000, b"", r"model\.npz: the name of a tensor has 60000 bytes; at most 1000 are read$"),
+        ("n" * 60_000, b"", r"model\.npz: the name of a tensor has 60000 bytes; at most 400 are read$"),
         (
             "a",
             npy("{'descr': '%s', 'fortran_order': False, 'shape': (1,), }" % ("d" * 50_000)),
@@ -524,8 +524,8 @@ def test_errors_of_a_npz_quote_a_part_of_what_is_long(name, content, message, tm
 def test_the_error_of_a_npz_with_two_names_for_one_tensor_is_short(tmp_path):
     file = tmp_path / "model.npz"
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("n" * 900 + ".npy", b"")
-    file.write_bytes(file.read_bytes().replace(b"n" * 900, b"m" * 900, 1))
+        archive.writestr("n" * 300 + ".npy", b"")
+    file.write_bytes(file.read_bytes().replace(b"n" * 300, b"m" * 300, 1))
     with pytest.raises(CheckpointError, match=r"model\.npz: is not a `\.npz`, or it is damaged") as refusal:
         NumpyFile(str(file))
     assert len(str(refusal.value)) < len(str(file)) + 300
