@@ -163,7 +163,7 @@ def _write_archive(file: Path, original: Path, generator: random.Random) -> None
             written.writestr(zipfile.ZipInfo(prefix + path.name), path.read_bytes())
         for index in range(generator.choice((0, 1, min(size, 3000)))):
             name = generator.choice((f"{prefix}{index}", f"{prefix}{generator.choice(names)}", f"{index}/model.npz"))
-            written.writestr(name, b"0" * generator.choice((0, 1, 10 * size)), compress_type=method)
+            written.writestr(zipfile.ZipInfo(name), b"0" * generator.choice((0, 1, 10 * size)), compress_type=method)
     content = bytearray(file.read_bytes())
     if generator.random() < 0.4:  # records that lie
         start = content.rfind(generator.choice((b"PK\1\2", b"PK\3\4", b"PK\5\6")))
