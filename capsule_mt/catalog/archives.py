@@ -133,7 +133,8 @@ class Unpacker(Sandbox):
 
 def _model_members(file: str, stream: IO[bytes], archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Return the files beside the model by their names, whatever folder of the archive they are in."""
-    members = [member for member in archive.infolist() if not member.is_dir()]
+    # `is_dir` of Python 3.11 fails on an empty name
+    members = [member for member in archive.infolist() if not member.filename.endswith("/")]
     folders = {os.path.dirname(member.filename) for member in members if member.filename.endswith(MODELS)}
     if len(folders) != 1:
         listed = ", ".join(map(shown, sorted(folders)[:MAX_LISTED])) + (", ..." if len(folders) > MAX_LISTED else "")

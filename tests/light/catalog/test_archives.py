@@ -227,6 +227,12 @@ def test_a_name_with_a_nul_is_refused(zip_file):
         load(other)
 
 
+def test_a_file_without_a_name_is_none_of_the_model(zip_file):
+    with zipfile.ZipFile(zip_file, "a") as archive:
+        archive.writestr(zipfile.ZipInfo(""), "x")
+    assert load(str(zip_file))(TEXT).text
+
+
 def test_models_in_many_folders_are_not_all_listed(zip_file):
     names = {f"{index:04}{'d' * 400}/model.npz": b"x" for index in range(300)}
     message = r"has models in the folders '0000d+\.\.\., .*, \.\.\.; needs one"
