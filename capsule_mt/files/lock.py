@@ -66,16 +66,16 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
 def open_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder that gets the name `path` once the block has ended without an error.
 
-    `path` must be new or empty. No other process writes it meanwhile, and what a killed one left is removed. Errors of
-    writing name `path`.
+    `path` must be new or empty, and is empty again after an error. No other process writes it meanwhile, and what a
+    killed one left is removed. Errors of writing name `path`.
     """
     import shutil  # late: not every lock is a folder's
 
     check_new_folder(path)
     target = path.resolve()
-    if target.exists():
+    if was_empty := target.exists():
         target.rmdir()  # now: the lock of a folder that exists would be in it
-    partial = target.with_name(f"{target.name}.partial")
+    partial = target.with_name(f".{target.name}.partial")  # hidden, so that it is nobody's own folder
     with naming_errors(path), lock_output(target):
         shutil.rmtree(partial, ignore_errors=True)
         try:
@@ -83,6 +83,8 @@ def open_folder(path: Path) -> Iterator[Path]:
             partial.rename(target)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
+            if was_empty:
+                target.mkdir(exist_ok=True)
             raise
 
 

@@ -116,6 +116,15 @@ def test_an_empty_folder_is_written_and_another_one_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_after_an_error_an_empty_folder_is_there_again_and_nothing_of_the_users_is_gone(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out.partial").mkdir()
+    with pytest.raises(RuntimeError), open_folder(tmp_path / "out") as partial:
+        partial.mkdir()
+        raise RuntimeError
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "out.partial"]
+
+
 def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in (Path(), tmp_path):
