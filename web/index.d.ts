@@ -41,9 +41,9 @@ export interface CoverOptions {
   /** Find also the words that were made up, which needs a `reverse`. By default false. */
   support?: boolean;
   /**
-   * By default, words are marked only in sentences that raise the alarm (`below_threshold`): by attention alone, most other
-   * marks of given translations are wrong. Any of these names marks words in all sentences; unlike in Python, the marks are
-   * the same for all three.
+   * By default, words are marked only in sentences that raise an alarm (`below_threshold`), which calibrations have only for
+   * Python's "verified", so none are: by attention alone, most marks of given translations are wrong. Any of these names marks
+   * words; unlike in Python, the marks are the same for all three.
    */
   marks?: "sure" | "likely" | "all";
 }
@@ -100,7 +100,7 @@ export interface Sentence extends Span {
 
 /** A fault that a rule finds: the translation lacks `missing`, or has `added`. */
 export interface Check {
-  kind: "numbers" | "months" | "weekdays" | "signs" | "placeholders" | "tags" | "urls" | "end" | "doubled" | "untranslated"
+  kind: "numbers" | "months" | "weekdays" | "names" | "signs" | "placeholders" | "tags" | "urls" | "end" | "doubled" | "untranslated"
     | "brackets" | "negation" | "sentences";
   missing: string;
   added: string;

@@ -1,7 +1,7 @@
 """Convert a model: between files of Marian (Firefox Translations) and of transformers, to fewer bits, for the browser.
 
     capsule-mt convert CHECKPOINT OUT --to int8       # about a quarter of float32's size: translate with --int8
-    capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # 0.6 times the size of int8; --int8, too
+    capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # 0.5 to 0.65 times the size of int8; --int8, too
     capsule-mt convert ENCODER OUT --to int8 --languages en,de,pt    # an encoder without the pieces of other languages
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
@@ -103,8 +103,8 @@ def _parse_arguments(parser: CommandParser) -> argparse.Namespace:
         "--max-loss",
         type=float,
         metavar="NATS",
-        help="with --text: the most log-probability that rounding may cost, in nats a token (default: 0.006, which "
-        "costs 0.1 to 0.5 BLEU)",
+        help="with --text: the most log-probability that rounding may cost, in nats a token (default: 0.006; a "
+        "larger one makes a smaller file and worse translations)",
     )
     add_languages(parser)
     arguments = parser.parse_args()

@@ -8,7 +8,8 @@
 
     curl localhost:5000/translate -d q="Er schläft." -d source=de -d target=en -d coverage=true
 
-GET / is the page. POST /translate and /cover, GET /languages, /health, /metrics (Prometheus) and /docs are the API.
+GET / is the page, and GET /docs shows the API: POST /translate, /translate_file, /cover and /detect, GET /languages,
+/health and /metrics (Prometheus) among others.
 Requests that arrive together are translated together. SIGTERM or Ctrl-C stops the server once it has answered all
 accepted requests; a second one stops it at once.
 """

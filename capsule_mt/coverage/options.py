@@ -18,9 +18,9 @@ class CoverageOptions:
         marks: the words that "verified" marks: only those "sure" to be left out, the "likely" ones (the default), or
             "all" that may be. `Translator.precision` is the share of marks that a reader, a language model, confirmed,
             if one checked them. Other methods mark the same words for each, with a warning.
-            By default, a given translation has marks only in sentences that raise the alarm, unless `method` or
-            `marks` is named: most other marks of free translations are wrong. So have the model's own ones, if a
-            reader found fewer than half of its marks right.
+            By default, a given translation has marks only in sentences that raise the alarm: most other marks of
+            free translations are wrong. The same holds for the model's own translations, if a reader found fewer
+            than half of their marks right. Naming `method` or `marks` shows the other marks, too.
         support: also find the words of the translation that the source does not support. Needs a `reverse`, and a
             forced pass of both models for each sentence.
         threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one,

@@ -12,7 +12,16 @@ from capsule_mt.files.encodings import check_encoding, encoding_of_mark, is_utf8
 from capsule_mt.files.reading import decoded
 from capsule_mt.formats.format import Format, InputFile
 from capsule_mt.formats.registry import FLAGGING, INDEX, TABLES, format_named
-from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors, notes_of, translated
+from capsule_mt.formats.units import (
+    FormatError,
+    Parsed,
+    Translated,
+    Unit,
+    has_other_placeholders,
+    named_errors,
+    notes_of,
+    translated,
+)
 from capsule_mt.messages import warn
 from capsule_mt.text.languages import file_code
 
@@ -220,7 +229,8 @@ def translate_file(
 
         translate_file(page, "html", translator, name="page.html")
 
-    A text that stays in the source language, and a language that the file states and that changes, cause a warning.
+    These cause a warning: a text that stays in the source language, a language that the file states and that changes,
+    and a translation with other placeholders, in place of which some formats keep the text.
 
     Args:
         translate: a `Translator`, or another callable that takes a list of texts, and `keep`, and returns a
@@ -246,6 +256,9 @@ def translate_file(
     texts = [unit.text for unit in parsed.units]
     kept = translate.keywords.get("keep", ()) if isinstance(translate, partial) else ()
     translations = translate(texts, keep=list(dict.fromkeys((*parsed.keep, *kept))))
+    for unit, translation in zip(parsed.units, translations, strict=True):
+        if has_other_placeholders(unit.text, translation.text):
+            warn(f"{name}, {unit.location}: the placeholders of the translation differ from the text's: check it")
     pairs = zip(texts, translations, strict=True)
     return parsed.write([translated(text, translation) for text, translation in pairs])
 

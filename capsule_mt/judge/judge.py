@@ -84,7 +84,8 @@ class Judge:
         src_lang: str | None = None,
         tgt_lang: str | None = None,
     ) -> list[Judgement | None]:
-        """Judge translations; `None` where a text is blank. A pair of over 1,000 tokens each is a `ValueError`.
+        """Judge translations; `None` where a text is blank. A pair with over 1,000 times 1,000 tokens is a
+        `ValueError`.
 
         Args:
             src_lang, tgt_lang: codes such as "de" or "deu_Latn", for rules that need a language. Translations in

@@ -59,7 +59,7 @@ With this page you can call the server of [`capsule-mt serve`](serving.md) from 
 - A misspelt field, a search option that the server does not take, and another service's name for a field
   ({other_names}) are refused with a hint. Other unknown fields are ignored, as in LibreTranslate.
 - If the server has `--api-keys`, send `api_key` or the header `Authorization: Bearer KEY`. {private}
-  need the header, too.
+  need the header, or `?api_key=KEY`, too.
 - Every error is `{{"error": "..."}}`: [Errors](errors.md#answers-of-the-server) says what to do.
 - [SECURITY.md](../SECURITY.md#limits-of-what-a-server-reads) lists the limits of a request.
 - `GET /` is the page. `GET /docs` shows this API in a browser, with scripts from a CDN.

@@ -28,9 +28,9 @@ Score = float | Callable[[], float | None] | None  # a function computes it when
 class Translation:  # not a tuple: pipelines of transformers unpack tuples
     """The translation of one text.
 
-    score: the mean log-probability of a token, end tokens included; `None` for a blank text. Where the search is
-        faster without scores, the first one that is read computes those of all texts of the call; until then, the
-        translations keep the model alive.
+    score: the mean log-probability of a token, end tokens included; `None` if nothing was translated, as for a
+        blank text or a URL. Where the search is faster without scores, the first one that is read computes those of
+        all texts of the call; until then, the translations keep the model alive.
     coverage: what was left out; `None` if it was not requested.
     unknown: the share of the source's tokens that the vocabulary lacks, without those of placeholders and other
         copied items. Above a fifth, the text is probably in another language.

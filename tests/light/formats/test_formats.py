@@ -572,11 +572,16 @@ def test_what_is_no_format_and_what_a_format_needs():
             b'<trans-unit id="1"><source>Hello %s</source></trans-unit></body></file></xliff>',
             b'state="needs-review-translation"',
         ),
+        ("json", b'{"greeting": "Hello %s"}', b"Hello %s"),  # it cannot flag the entry, and keeps its text
     ],
 )
-def test_an_entry_that_lost_a_placeholder_needs_review(format, content, mark):
+def test_an_entry_that_lost_a_placeholder_needs_review(format, content, mark, caplog):
     complete = translate_file(content, format, lambda texts, keep: [SimpleNamespace(text="Hallo %s") for _ in texts])
+    assert caplog.messages == []
     lossy = translate_file(content, format, lambda texts, keep: [SimpleNamespace(text="Hallo") for _ in texts])
+    (message,) = caplog.messages
+    assert message.startswith("the file, ")
+    assert "placeholders of the translation differ" in message
     assert mark in lossy
     assert mark not in complete
 

@@ -14,11 +14,13 @@ import threading
 from array import array
 from html.entities import html5
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from capsule_mt import CoverageOptions, Translator, __version__
 from capsule_mt.catalog.pairs import LanguagePair, describe_languages
+from capsule_mt.checks.results import CheckKind
 from capsule_mt.commands import convert
 from capsule_mt.engine.build import SOURCES
 from capsule_mt.engine.library import TIER
@@ -584,6 +586,13 @@ def test_every_method_that_takes_a_text_is_timed():
     for name in ("Translator", "TranslatorWorker"):
         declared = re.search(rf"export class {name} {{(.*?)\n}}", text, re.DOTALL)[1]
         assert set(re.findall(r"(?m)^  (\w+)\(texts?:", declared)) == set(TIMED)
+
+
+def test_the_types_name_every_kind_of_check():
+    (declared,) = re.findall(
+        r"(?s)interface Check {\n  kind: (.*?);", (FOLDER / "index.d.ts").read_text(encoding="utf-8")
+    )
+    assert re.findall(r'"(\w+)"', declared) == [*get_args(CheckKind)]
 
 
 @pytest.mark.slow
