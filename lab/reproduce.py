@@ -114,7 +114,7 @@ def log_of(folder: Path) -> Path:
 
 def losses(folder: Path) -> list[float]:
     """Return the mean cross entropy of each epoch of a training, from its last checkpoint."""
-    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: int(path.parent.name[11:]))
     log = json.loads(states[-1].read_text("utf-8"))["log_history"] if states else []
     by_epoch: dict[int, list[float]] = {}
     for entry in log:

@@ -142,13 +142,14 @@ def arms_table(
         failures: how many runs of an arm learn, where some do not.
         spread: of the plan, for the intervals of gains; without it, they are those of the differences over seeds.
     """
+    failed = failures or {}
     seeds = sorted({seed for run in arms for seed in runs.get(run, {}) if seed})  # a model before training has seed 0
     baseline_scores, rows = bleu_by_seed(runs, baseline), []
     for run in filter(runs.get, arms):
         scores, first = bleu_by_seed(runs, run), next(iter(runs[run].values()))
         gains = [scores[seed] - baseline_scores[seed] for seed in seeds if seed in scores and seed in baseline_scores]
-        mean = (failures or {}).get(run) or mean_bleu(scores.values(), baseline_scores.values())
-        is_compared = run != baseline and len(gains) > 0 and not mean.startswith("learns")
+        mean = failed.get(run) or mean_bleu(scores.values(), baseline_scores.values() or scores.values())
+        is_compared = baseline not in {run, *failed} and len(gains) > 0 and not mean.startswith("learns")
         rows.append([
             arms[run],
             f"{first['parameters']:,}" if "parameters" in first else "",

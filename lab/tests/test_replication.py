@@ -104,7 +104,14 @@ def test_arms_are_sorted_and_missing_ones_named():
     text = table(Rows("depth_deep", {"plain": [60.0, 61.0, 1.0], "dense": [71.0, 72.0, 72.0]}), "depth_deep")
     assert text.index("| dense sum |") < text.index("| the top layer alone |")
     assert "| learns 2 of 3 (seed 3: low BLEU) |" in text
+    assert "| 71.67 ± 0.58, n = 3 |  |" in text  # a plain model that does not translate is no baseline
     assert "Not yet trained: dense sum before every layer; depth attention before every layer; depth attention" in text
+
+
+def test_a_plan_without_its_baseline_has_a_table():
+    text = table(Rows("as_printed", {"em_routing_replaces": [32.0]}), "as_printed")
+    assert "| EM routing, replacing | 1,000 | 32.00 | 32.00, n = 1 |  |" in text
+    assert "Not yet trained: plain, trained as long; " in text
 
 
 def test_rates_are_chosen_by_the_rows():
