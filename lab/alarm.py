@@ -18,18 +18,14 @@ from capsule_mt.files.reading import read_lines
 from hf_capsule_mt.evaluation import write_result
 
 
-def parse_arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("model", help="the folder of the model that translates")
     parser.add_argument("source", type=Path, help="held-out text, one sentence a line")
     parser.add_argument("--reverse", required=True, help="the folder of the reverse model")
     parser.add_argument("--student", action="store_true", help="translate in int8, with the shortlist")
     parser.add_argument("--output", type=Path, default=Path("outputs/alarm.json"), help="the result file")
-    return parser.parse_args()
-
-
-def main() -> None:
-    arguments = parse_arguments()
+    arguments = parser.parse_args()
     translator = Translator.from_pretrained(
         arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
     )

@@ -11,7 +11,6 @@ lab/sheets/README.md has the rules of the labels.
 
 import argparse
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from capsule_mt.files.reading import read_lines
 from capsule_mt.text.words import WORDS
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
+from lab.over_seeds import wilson
 from lab.records import read_rows
 
 Span = tuple[int, int]
@@ -37,22 +37,6 @@ class Labels(NamedTuple):
 
     sure: set[Span]
     borderline: set[Span]
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("sheet", type=Path, help="a sheet of lab/sheets")
-    parser.add_argument("model", type=Path, help="the folder of the model that translates")
-    parser.add_argument("--reverse", type=Path, required=True, help="the folder of the reverse model")
-    parser.add_argument(
-        "--student", action="store_true", help="translate in int8, with the shortlist, sentence by sentence"
-    )
-    parser.add_argument(
-        "--text", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="sources of the sheet"
-    )
-    parser.add_argument("--half", choices=["choose", "report"], help="of a fresh sheet, only this half")
-    parser.add_argument("--output", type=Path, default=Path("outputs/read-by-hand.json"), help="the result file")
-    return parser.parse_args()
 
 
 def spans_of(text: str, names: str) -> set[Span]:
@@ -92,16 +76,6 @@ def sources_of(rows: Sequence[dict[str, str]], files: dict[str, str]) -> list[st
     return [texts[row["text"]][int(row["line"]) - 1] for row in rows]
 
 
-def wilson(hits: int, number: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson 1927)."""
-    if not number:
-        return 0.0, 1.0
-    z, share = 1.96, hits / number
-    middle, scale = share + z * z / (2 * number), 1 + z * z / number
-    width = z * math.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
-    return max((middle - width) / scale, 0.0), min((middle + width) / scale, 1.0)
-
-
 def marks_under(labels: Sequence[Labels], marked: Sequence[set[Span]]) -> dict[str, int]:
     """Return how many words are marked and named, and how many marks are right or borderline."""
     pairs = list(zip(labels, marked, strict=True))
@@ -137,7 +111,19 @@ def table(records: Iterable[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    arguments = parse_arguments()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("sheet", type=Path, help="a sheet of lab/sheets")
+    parser.add_argument("model", type=Path, help="the folder of the model that translates")
+    parser.add_argument("--reverse", type=Path, required=True, help="the folder of the reverse model")
+    parser.add_argument(
+        "--student", action="store_true", help="translate in int8, with the shortlist, sentence by sentence"
+    )
+    parser.add_argument(
+        "--text", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="sources of the sheet"
+    )
+    parser.add_argument("--half", choices=["choose", "report"], help="of a fresh sheet, only this half")
+    parser.add_argument("--output", type=Path, default=Path("outputs/read-by-hand.json"), help="the result file")
+    arguments = parser.parse_args()
     rows = read_rows(arguments.sheet)
     if arguments.half is not None:
         rows = [row for row in rows if row["half"] == arguments.half]

@@ -9,7 +9,6 @@ A line of `lab/claims.jsonl` is a claim. A page prints its value as the text of 
 
 import argparse
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any, NamedTuple
 
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.files.outputs import write_output
+from lab.over_seeds import wilson
+from lab.plan_spread import blocks, pooled
 
 ROOT = Path(__file__).resolve().parents[1]
 LEDGER, EVIDENCE = ROOT / "lab" / "claims.jsonl", ROOT / "docs" / "evidence.md"
@@ -59,7 +60,6 @@ PATTERNS = {
 # the text of a link, its page, the claim, and which field the text is
 LINK = re.compile(r'\[[^\]]*\]\(([^()\s]*evidence\.(?:md|html))#([^()\s]*)(?: "([^"]*)")?\)')
 CODE = re.compile(r"(^ *```.*?^ *```[ \t]*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
-Z = 1.959964  # of a two-sided interval of 95 %
 
 
 class ClaimError(ValueError):
@@ -154,13 +154,11 @@ def records(file: str) -> list[dict[str, Any]]:
 
 def gain(file: str, run: str, baseline: str, arms: list[str], seeds: list[int], spread: str) -> Derived:
     """Compare the BLEU of two arms of a plan. The interval is by the spread of all its arms, "blocks" or "pooled"."""
-    from lab import plan_spread
-
     scores: dict[str, dict[int, float]] = {arm: {} for arm in arms}
     for record in records(file):
         if record["run"] in arms and record["seed"] in seeds:
             scores[record["run"]][record["seed"]] = record["scores"]["bleu"]["score"]
-    of_arms = plan_spread.blocks(scores) if spread == "blocks" else plan_spread.pooled(scores)
+    of_arms = blocks(scores) if spread == "blocks" else pooled(scores)
     if not (estimate := of_arms and of_arms.difference(run, baseline)):
         raise ClaimError(f"lab/results/{file}.jsonl: too few seeds of {run} and {baseline}")
     mean, low, high = (f"{bleu:+.2f}" for bleu in estimate[:3])
@@ -170,10 +168,8 @@ def gain(file: str, run: str, baseline: str, arms: list[str], seeds: list[int], 
 def share(file: str, names: list[str], right: list[str], total: list[str], form: str) -> Derived:
     """Add up two numbers of the records with these names; the interval of their ratio is Wilson's."""
     counted, n = (sum(_number(file, name, path) for name in names) for path in (right, total))
-    ratio = counted / n
-    centre, half = ratio + Z**2 / (2 * n), Z * math.sqrt(ratio * (1 - ratio) / n + Z**2 / (4 * n * n))
-    low, high = ((centre + side * half) / (1 + Z**2 / n) for side in (-1, 1))
-    return Derived(form.format(counted, n, ratio), f"{low:.0%} to {high:.0%}")
+    low, high = wilson(counted, n)
+    return Derived(form.format(counted, n, counted / n), f"{low:.0%} to {high:.0%}")
 
 
 def field(file: str, name: str, path: list[str], form: str) -> Derived:

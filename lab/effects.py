@@ -22,16 +22,20 @@ class Gains(NamedTuple):
 
     p: over seeds, corrected for all rows of the plan, or of the column where there was none.
     plan_estimate: the same gain by the spread of all arms of the plan, p corrected likewise.
+    margin: of equivalence, in BLEU, if the plan has one.
+    failure: which arm has a run that did not learn. Such a gain has no values.
     """
 
     values: list[float]
     planned: int
     p: float | None = None
     plan_estimate: Estimate | None = None
+    margin: float | None = None
+    failure: str = ""
 
     @property
     def complete(self) -> bool:
-        return len(self.values) == self.planned
+        return bool(self.failure) or len(self.values) == self.planned
 
     @property
     def mean(self) -> float:
@@ -110,17 +114,18 @@ def effect(values: Sequence[float]) -> str:
     return f"{fmean(values):+.2f}{bounds}, n = {len(values)}"
 
 
-def estimated(plan_estimate: Estimate | None) -> str:
-    """Format a gain by the spread of its plan.
+def estimated(plan_estimate: Estimate | None, with_90: bool = False) -> str:
+    """Format a gain by the spread of its plan, perhaps with its interval of 90 %, too.
 
     >>> estimated(Estimate(0.366, 0.031, 0.701, p=0.04)), estimated(None)
     ('+0.37 [+0.03, +0.70]', '')
+    >>> estimated(Estimate(0.02, -0.16, 0.20, p=0.8, half_90=0.15), with_90=True)
+    '+0.02 [-0.16, +0.20]; 90 %: [-0.13, +0.17]'
     """
-    return (
-        ""
-        if plan_estimate is None
-        else f"{plan_estimate.mean:+.2f} [{plan_estimate.low:+.2f}, {plan_estimate.high:+.2f}]"
-    )
+    if plan_estimate is None:
+        return ""
+    mean, low, high, _, half = plan_estimate
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]" + (f"; 90 %: [{mean - half:+.2f}, {mean + half:+.2f}]" * with_90)
 
 
 def shown(gains: Gains) -> str:
@@ -165,18 +170,31 @@ def verdict(interval: tuple[float, float] | None) -> str:
 def answer(gains: Gains) -> str:
     """Return the verdict once all planned seeds are trained, until then how many are.
 
+    With a margin of equivalence, the verdict is "helps" or "hurts", "equivalent", both, or "open".
+
     >>> answer(Gains([0.5, 0.51], 2, p=0.03)), answer(Gains([0.5, 0.51], 3))
     ('helps', '2 of 3 seeds are trained')
     >>> answer(Gains([0.5, 0.51], 2, p=0.06))
     'helps, but not after correction'
+    >>> estimate = Estimate(0.1, 0.02, 0.18, p=0.04, half_90=0.07)
+    >>> answer(Gains([0.1, 0.1], 2, plan_estimate=estimate, margin=0.2))
+    'helps, equivalent within 0.2 BLEU'
+    >>> answer(Gains([0.1, 0.1], 2, plan_estimate=estimate._replace(p=0.08, half_90=0.11), margin=0.2))
+    'open'
     """
+    if gains.failure:
+        return gains.failure
     if not gains.complete:
         return f"{len(gains.values)} of {gains.planned} seeds are trained"
-    words = verdict(gains.interval)
-    p = gains.p if gains.plan_estimate is None else gains.plan_estimate.p
-    if words in ("helps", "hurts") and p is not None and p >= SIGNIFICANT:
-        return f"{words}, but not after correction"
-    return words
+    words, estimate = verdict(gains.interval), gains.plan_estimate
+    p = gains.p if estimate is None else estimate.p
+    is_effect = words in ("helps", "hurts")
+    if is_effect and p is not None and p >= SIGNIFICANT:
+        is_effect, words = False, f"{words}, but not after correction"
+    if gains.margin is None:
+        return words
+    is_equivalent = estimate is not None and estimate.is_within(gains.margin)
+    return ", ".join([words] * is_effect + [f"equivalent within {gains.margin:g} BLEU"] * is_equivalent) or "open"
 
 
 def titles(columns: Columns) -> list[str]:
@@ -191,7 +209,7 @@ def effects_table(columns: Columns) -> str:
     rows = []
     for title in titles(columns):
         column_gains = [gains.get(title) for gains in columns.values()]
-        cells = ["" if gains is None else f"{answer(gains)}: {shown(gains)}" for gains in column_gains]
+        cells = [": ".join(filter(None, [answer(gains), shown(gains)])) if gains else "" for gains in column_gains]
         gain = printed.get(title)
         rows.append([title, "" if gain is None else f"{gain:+.2f}", *cells])
     return markdown_table(["method", "paper", *columns], rows)
@@ -205,6 +223,7 @@ def draw_effects(columns: Columns) -> str:
         (color, 8 * (index - (len(columns) - 1) / 2), title, gains.mean, gains.interval or (gains.mean, gains.mean))
         for index, (color, column) in enumerate(zip(COLORS, columns.values(), strict=False))
         for title, gains in column.items()
+        if gains.values
     ]
     ends = [0.0, *printed.values(), *(end for *_, interval in drawn for end in interval)]
     low, high, left = math.floor(min(ends)), math.ceil(max(ends)), 7 * max(map(len, names)) + 20

@@ -30,16 +30,6 @@ ATTRIBUTION = re.compile(r"\s*(--|—)|.*\t\t")
 SENTENCE_OF_TREEBANK = "# text ="
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("sheet", type=Path, help="a fresh sheet of lab/sheets")
-    parser.add_argument("packages", type=Path, help="the folder that the Debian packages were unpacked into")
-    parser.add_argument("--lines", type=Path, nargs="*", default=[], help="files with a sentence on a line")
-    parser.add_argument("--treebank", type=Path, nargs="*", default=[], help="CoNLL-U files")
-    parser.add_argument("--output", type=Path, required=True, help="the file to write")
-    return parser.parse_args()
-
-
 def sentences_of(text: str) -> Iterator[str]:
     """Yield the sentences of a text; their languages end sentences alike."""
     for language in ("en", "de", "pt"):
@@ -81,7 +71,13 @@ def candidates(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def main() -> None:
-    arguments = parse_arguments()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("sheet", type=Path, help="a fresh sheet of lab/sheets")
+    parser.add_argument("packages", type=Path, help="the folder that the Debian packages were unpacked into")
+    parser.add_argument("--lines", type=Path, nargs="*", default=[], help="files with a sentence on a line")
+    parser.add_argument("--treebank", type=Path, nargs="*", default=[], help="CoNLL-U files")
+    parser.add_argument("--output", type=Path, required=True, help="the file to write")
+    arguments = parser.parse_args()
     digests = [row["source"] for row in read_rows(arguments.sheet)]
     missing, sources = set(digests), dict[str, str]()
     for sentence in candidates(arguments):

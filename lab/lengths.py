@@ -1,9 +1,10 @@
 """How the time of a translation grows with the lengths of source and target (CapsNMT claims: linearly)."""
 
 import argparse
+import functools
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,15 +37,6 @@ def build(name: str, size: str, device: str) -> PreTrainedModel:
     return model.to(device)
 
 
-def generation(
-    model: PreTrainedModel | FastTranslator, source: torch.Tensor, num_words: int, num_beams: int
-) -> Callable[[], Any]:
-    """Return a run that generates a number of words."""
-    return lambda: model.generate(  # type: ignore[operator]
-        source, max_new_tokens=num_words, min_new_tokens=num_words, num_beams=num_beams
-    )
-
-
 def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
     """Translate random sentences of every length on either side, with all models in turns, through `generate()`.
 
@@ -68,7 +60,13 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
             source_length, target_length = (length, FIXED_LENGTH) if side == "source" else (FIXED_LENGTH, length)
             source = torch.randint(2, SIZES[arguments.size][-1], (1, source_length), device=arguments.device)
             runs = {
-                f"{name} {part}": generation(model, source, num_words, arguments.num_beams)
+                f"{name} {part}": functools.partial(
+                    model.generate,
+                    source,
+                    max_new_tokens=num_words,
+                    min_new_tokens=num_words,
+                    num_beams=arguments.num_beams,
+                )
                 for name, model in models.items()
                 for part, num_words in (("encode", 1), ("translate", target_length))
             }
@@ -76,11 +74,9 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
             rows.append({
                 "source_length": source_length,
                 "target_length": target_length,
-                "seconds": {name: timing.as_dict() for name, timing in timings.items()},
+                "seconds": {name: {"median": median} for name, median in timings.items()},
                 "milliseconds_per_word": {
-                    name: 1000
-                    * (timings[f"{name} translate"].median - timings[f"{name} encode"].median)
-                    / (target_length - 1)
+                    name: 1000 * (timings[f"{name} translate"] - timings[f"{name} encode"]) / (target_length - 1)
                     for name in models
                 },
             })  # fmt: skip

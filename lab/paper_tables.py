@@ -57,28 +57,36 @@ class Table:
     note: str = ""
 
 
+# what `lab.replication.Plan` is made of
+PLANNED: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("plans.yaml").read_text("utf-8"))
+
+
+def run_at(arm: str, rate: float) -> str:
+    """Return the name of the run of an arm at a rate."""
+    return f"{arm}_further_at_{rate:g}"
+
+
 def read_runs(path: Path) -> dict[str, Run]:
-    """Return the runs of a file, and those of lab/as_printed.md, whose rates are chosen."""
+    """Return the runs of a file, and those of arms at the candidate rates of a plan.
+
+    An arm is a run of the file, with "_replaces" or "_adds" for the placement of its layer aggregation. It goes on
+    from the plain model of its seed.
+    """
     runs = {name: Run(**fields) for name, fields in yaml.safe_load(path.read_text("utf-8")).items()}
-    widened = runs["plain_widened_further"].model
-    arms = {
-        "plain": Run("plain", init_from="plain"),
-        "plain_widened": Run("plain", widened, init_from="plain_widened"),
-    }
-    for method in ("linear", "dynamic_routing", "em_routing"):
-        for placement in ("replaces", "adds"):
-            model = {"layer_aggregation_placement": placement}
-            arms[f"{method}_{placement}"] = Run(method, model, init_from="plain")
-    further = runs["plain_further"].training
-    return runs | {
-        f"{name}_further_at_{rate:g}": replace(arm, training=further | {"learning_rate": rate})
-        for name, arm in arms.items()
-        for rate in CANDIDATE_RATES
-    }
+    plain = runs["plain_further"]
+    for plan in PLANNED.values():
+        for arm, rates in plan.get("candidates", {}).items():
+            method, _, placement = arm.rpartition("_")
+            if placement in ("replaces", "adds"):
+                model = runs[method].model | {"layer_aggregation_placement": placement}
+                run = replace(runs[method], model=model, init_from="plain")
+            else:
+                run = runs[f"{arm}_further"]
+            for rate in rates:
+                runs[run_at(arm, rate)] = replace(run, training=plain.training | {"learning_rate": rate})
+    return runs
 
 
-CANDIDATE_RATES = (2.5e-4, 5e-4, 1e-3)
-PLANNED = yaml.safe_load(Path(__file__).with_name("plans.yaml").read_text("utf-8"))  # lab.replication and lab.depth
 RUNS = read_runs(Path(__file__).with_name("runs.yaml"))
 
 

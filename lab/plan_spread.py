@@ -1,12 +1,12 @@
 """The interval of a difference by the spread of all arms of a plan: more degrees of freedom than its own seeds have.
 
-    blocks: arms of a seed start from the same model, so score = arm + seed + rest.
+    blocks: score = arm + seed + rest, since arms of a seed start from the same model or see the same batches.
         variance = sum(rest^2) / ((arms - 1) (seeds - 1)), over the seeds that all arms have
     pooled: arms are trained apart, and only arms are subtracted.
         variance = sum((score - mean of its arm)^2) / (scores - arms)
 
 Relations: blocks of two arms are the paired t-test, and pooling two arms is Student's test of two samples. Both assume
-that arms vary alike. Pooling leaves out an arm that varies more than `UNSTABLE` times as much as the median one.
+that arms vary alike, so both leave out an arm that varies more than `UNSTABLE` times as much as the median one.
 """
 
 import math
@@ -22,12 +22,20 @@ CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):
-    """A mean difference with its two-sided interval and p-value."""
+    """A mean difference with its two-sided interval and p-value.
+
+    half_90: half the width of the 90 % interval. Two one-sided tests at 5 % find a difference equivalent to 0 if this
+        interval lies within the margin of equivalence.
+    """
 
     mean: float
     low: float
     high: float
     p: float
+    half_90: float = math.inf
+
+    def is_within(self, margin: float) -> bool:
+        return abs(self.mean) + self.half_90 <= margin
 
 
 class Spread(NamedTuple):
@@ -53,9 +61,9 @@ class Spread(NamedTuple):
         mean = fmean(ours) - fmean(theirs)
         error = self.deviation * math.sqrt(1 / len(ours) + 1 / len(theirs))
         if error == 0:
-            return Estimate(mean, mean, mean, 1.0 if mean == 0 else 0.0)
-        half_width = student_quantile(1 - CONFIDENCE, self.degrees) * error
-        return Estimate(mean, mean - half_width, mean + half_width, student_two_sided(mean / error, self.degrees))
+            return Estimate(mean, mean, mean, 1.0 if mean == 0 else 0.0, 0.0)
+        half, half_90 = (error * student_quantile(p, self.degrees) for p in (1 - CONFIDENCE, 2 * (1 - CONFIDENCE)))
+        return Estimate(mean, mean - half, mean + half, student_two_sided(mean / error, self.degrees), half_90)
 
 
 def blocks(scores: Scores) -> Spread | None:
@@ -66,23 +74,27 @@ def blocks(scores: Scores) -> Spread | None:
         return None
     complete = {arm: {seed: by_seed[seed] for seed in seeds} for arm, by_seed in arms.items()}
     seed_means = {seed: fmean(by_seed[seed] for by_seed in complete.values()) for seed in seeds}
-    grand_mean = fmean(seed_means.values())
-    residuals = [
-        by_seed[seed] - fmean(by_seed.values()) - seed_means[seed] + grand_mean
-        for by_seed in complete.values()
-        for seed in seeds
-    ]
+    rest = {arm: [by_seed[seed] - seed_means[seed] for seed in seeds] for arm, by_seed in complete.items()}
+    stable = _stable({arm: stdev(values) for arm, values in rest.items()})
+    if len(stable) < len(arms):
+        return blocks({arm: complete[arm] for arm in stable})
+    squares = sum(stdev(values) ** 2 * (len(seeds) - 1) for values in rest.values())
     degrees = (len(arms) - 1) * (len(seeds) - 1)
-    return Spread("blocks", math.sqrt(sum(residual**2 for residual in residuals) / degrees), degrees, complete)
+    return Spread("blocks", math.sqrt(squares / degrees), degrees, complete)
 
 
 def pooled(scores: Scores) -> Spread | None:
     """Return the spread within arms of at least two seeds; None with fewer than two such arms."""
     deviations = {arm: stdev(by_seed.values()) for arm, by_seed in scores.items() if len(by_seed) > 1}
-    usual = median(deviations.values()) if deviations else 0.0
-    arms = {arm: scores[arm] for arm, deviation in deviations.items() if deviation <= UNSTABLE * usual}
+    arms = {arm: scores[arm] for arm in _stable(deviations)}
     if len(arms) < 2:
         return None
     degrees = sum(len(by_seed) - 1 for by_seed in arms.values())
     squares = sum(deviations[arm] ** 2 * (len(by_seed) - 1) for arm, by_seed in arms.items())
     return Spread("pooled", math.sqrt(squares / degrees), degrees, arms)
+
+
+def _stable(deviations: Mapping[str, float]) -> list[str]:
+    """Return the arms that do not vary far more than the median arm."""
+    usual = median(deviations.values()) if deviations else 0.0
+    return [arm for arm, deviation in deviations.items() if deviation <= UNSTABLE * usual]

@@ -18,13 +18,16 @@ import random
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from capsule_mt import Judge, Judgement
+import numpy as np
+
+from capsule_mt import Judge
 from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.coverage.calibration.fitting import rank_auc
 from capsule_mt.coverage.calibration.judging import marked_pair
 from capsule_mt.coverage.problems import problems_in
 from capsule_mt.files.lines import judgement_record
@@ -32,7 +35,6 @@ from capsule_mt.files.reading import read_lines
 from capsule_mt.judge.judge import DEFAULT_ENCODER
 from capsule_mt.judge.numbers import largest_window
 from hf_capsule_mt.evaluation import write_result
-from lab.area_under_curve import area_under_curve
 
 Record = dict[str, Any]
 BANDS = (0.5, 0.7, 0.9, 1.0)
@@ -45,10 +47,7 @@ def halomi(judge: Judge, path: Path) -> Record:
     rows = csv.DictReader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
     rows_by_languages = [((row["src_lang"][:2], row["tgt_lang"][:2]), row) for row in rows]
     held_out = [row for row in rows_by_languages if set(row[0]) == {"de", "en"}][1::2]
-    units: dict[str, dict[str, list[tuple[float, bool]]]] = {
-        "left out": defaultdict(list),
-        "made up": defaultdict(list),
-    }
+    units: dict[str, dict[str, list[tuple[float, bool]]]] = defaultdict(lambda: defaultdict(list))
     for languages in sorted({languages for languages, _ in held_out}):
         pairs = [marked_pair(row) for row_languages, row in held_out if row_languages == languages]
         judgements = judge.score([pair.source for pair in pairs], [pair.target for pair in pairs])
@@ -75,6 +74,27 @@ def halomi(judge: Judge, path: Path) -> Record:
             for kind, by_direction in units.items()
         },
     }
+
+
+def area_under_curve(scores: Sequence[float], labels: Sequence[bool], samples: int = 1000) -> dict[str, float]:
+    """Return how often a labelled sentence scores higher than an unlabelled one: 0.5 is chance.
+
+    Equal scores count half. `low` and `high` are the 95 % bootstrap interval over sentences.
+    """
+    values, marked = np.asarray(scores, dtype=float), np.asarray(labels, dtype=bool)
+    if len(values) != len(marked):
+        raise ValueError(f"`scores` and `labels` must be as long as each other, got {len(values)}, {len(marked)}")
+    if not marked.any() or marked.all():
+        raise ValueError("`labels` must have both marked and unmarked sentences")
+    chance = np.random.default_rng(1)
+    inside, outside = np.flatnonzero(marked), np.flatnonzero(~marked)
+    drawn = []
+    for _ in range(samples):  # the same number of each, drawn with replacement
+        chosen = np.concatenate([chance.choice(inside, len(inside)), chance.choice(outside, len(outside))])
+        drawn.append(rank_auc(values[chosen], marked[chosen]))
+    low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+    area = {"auc": rank_auc(values, marked), "low": low, "high": high}
+    return area | {"positives": len(inside), "negatives": len(outside)}
 
 
 def bands_of(units: Sequence[tuple[float, bool]]) -> dict[str, Record]:
@@ -127,17 +147,9 @@ def mqm(judge: Judge, path: Path) -> Record:
     complete = random.Random(SEED).sample(complete, min(NUM_COMPLETE, len(complete)))
     lost = sorted(key for key, count in counts.items() if count >= 2)
     judgements = judge.score(*zip(*(texts[key] for key in [*lost, *complete]), strict=True))
-    scores = [
-        largest_window([word.probability for word in judgement.source_words]) for judgement in _judged(judgements)
-    ]
+    words = [judgement.source_words for judgement in judgements if judgement is not None]
+    scores = [largest_window([word.probability for word in words_of_line]) for words_of_line in words]
     return {"pairs": len(scores), "auc": area_under_curve(scores, [True] * len(lost) + [False] * len(complete))}
-
-
-def _judged(judgements: Sequence[Judgement | None]) -> Iterator[Judgement]:
-    for judgement in judgements:
-        if judgement is None:
-            raise ValueError("a rated pair has a blank text")
-        yield judgement
 
 
 SETS: Mapping[str, Callable[[Judge, Path], Record]] = {"halomi": halomi, "synced": synced, "mqm": mqm}

@@ -1,18 +1,22 @@
-"""Multi30k with new seeds, by plans that were fixed before (plans.yaml): what to train, and the answer.
+"""Compare runs over seeds, by plans that were fixed before (plans.yaml): what to train, and the answer.
 
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600
-    python -m lab.replication --data-dir data/multi30k-en-de --budget 60 --seeds 4 --runs gdr_both
-    python -m lab.replication from_plain --data-dir data/multi30k-en-de --budget 600
-    python -m lab.replication eight_seeds --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication as_printed_rates --data-dir data/multi30k-en-de --budget 600
+    python -m lab.replication depth --data-dir data/multi30k-en-de --budget 600 --runs grn_replaces
+    python -m lab.replication depth_deep --budget 60                       # on the embedded corpus
+    for i in $(seq 14); do python -m lab.replication depth_top --data-dir data/multi30k-en-de --budget 10 & done; wait
 
 Each plan was committed before any of its rows translated the test set with its seeds. A training that the budget stops
-resumes in the next call. The same call in a second process, in the same folder, shares the work.
+resumes in the next call. The same call in further processes, in the same folder, shares the work: the last line is for
+one GPU, where `nvidia-cuda-mps-control -d` lets small trainings run at once. To compare a further method, add its run
+to runs.yaml and its arm to a plan, and name it by --runs.
 """
 
 import argparse
 import copy
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -24,49 +28,70 @@ from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, corrected, differences, effect, estimated, shown
-from lab.over_seeds import p_over_seeds, shown_p
-from lab.paper_tables import PLANNED, RUNS
-from lab.plan_spread import Scores, Spread, blocks, pooled
+from lab.over_seeds import LEARNT_SHARE, p_over_seeds, shown_p
+from lab.paper_tables import PLANNED, RUNS, run_at
+from lab.plan_spread import Estimate, Scores, Spread, blocks, pooled
+from lab.rates import chosen_rate, next_rates
 from lab.records import Records, Runs
-from lab.reproduce import Reproduction, add_subset_options, add_training_options, changes_on, check_subset
-from lab.tables import provenance
+from lab.reproduce import Reproduction, add_training_options
+from lab.tables import arms_table, provenance
+
+NO_RATE = "without a rate"
 
 
 @dataclass(frozen=True)
 class Plan:
     """What is compared over seeds.
 
-    column: the heading of its gains where all methods stand together.
-    contrasts: {title: (run, baseline)}; the first baseline is that of the plan. Holm's correction counts them.
+    contrasts: {title: (arm, baseline)} that Holm's correction counts; the first baseline is that of the plan.
+    uncounted: contrasts that it does not count: controls and explorations.
+    column: the heading of its gains where all methods stand together, if they do.
+    setting: the recipes for a corpus.
     changes: fields of every recipe.
-    controls: contrasts that ask whether parameters alone do as much, which Holm's correction does not count.
     shares: the plan, of the same changes, that trains the baseline.
-    shared_start: all runs of a seed start from the same model, so seeds are blocks.
+    blocks: seeds are blocks: all runs of a seed start from the same model, or see the same batches.
     test: the parts of the test set, if it is not the recipe's.
     on_gpu: whether it was trained on a GPU, in float32 with TF32 products; other plans on CPUs, in bfloat16.
     ended: how its runs are repeated, if their program is no longer here.
+    arms: descriptions of the arms, for a table of their scores, the best first.
+    failed: a BLEU below which a run has not learnt to translate; without it, half of the baseline's of the same seed.
+    equivalence: a margin in BLEU. Differences that two one-sided tests at 5 % find within it are "equivalent".
+    rates: the rate of each arm that chooses one, none if it has not yet.
+    candidates: the rates that arms choose from. Such a plan has no contrasts.
     """
 
     title: str
-    column: str
     seeds: list[int]
-    contrasts: dict[str, list[str]]
+    contrasts: dict[str, list[str]] = field(default_factory=dict)
+    uncounted: dict[str, list[str]] = field(default_factory=dict)
+    column: str | None = None
+    setting: str = "multi30k"
     changes: dict[str, str] = field(default_factory=dict)
-    controls: list[str] = field(default_factory=list)
     shares: str | None = None
-    shared_start: bool = False
+    blocks: bool = False
     test: list[str] = field(default_factory=list)
     on_gpu: bool = False
     ended: str | None = None
+    arms: dict[str, str] = field(default_factory=dict)
+    failed: float | None = None
+    equivalence: float | None = None
+    rates: dict[str, float | None] = field(default_factory=dict)
+    candidates: dict[str, list[float]] = field(default_factory=dict)
+
+    def run(self, arm: str) -> str:
+        """Return the run of an arm: that at its rate."""
+        rate = self.rates.get(arm, 0.0)
+        return f"{arm} {NO_RATE}" if rate is None else run_at(arm, rate) if rate else arm
+
+    @property
+    def pairs(self) -> dict[str, tuple[str, str]]:
+        """The runs of all contrasts, by title."""
+        contrasts = self.contrasts | self.uncounted
+        return {title: (self.run(arm), self.run(baseline)) for title, (arm, baseline) in contrasts.items()}
 
     @property
     def baseline(self) -> str:
-        return next(iter(self.contrasts.values()))[1]
-
-    @property
-    def tests(self) -> list[str]:
-        """The titles that Holm's correction counts."""
-        return [title for title in self.contrasts if title not in self.controls]
+        return self.run(next(iter(self.arms), None) or next(iter(self.contrasts.values()))[1])
 
     @property
     def all_changes(self) -> dict[str, str]:
@@ -76,25 +101,24 @@ class Plan:
     @property
     def runs(self) -> list[str]:
         """The runs, baselines first."""
-        baselines = [baseline for _, baseline in self.contrasts.values()]
-        return list(dict.fromkeys([*baselines, *(run for run, _ in self.contrasts.values())]))
+        candidates = [run_at(arm, rate) for arm, rates in self.candidates.items() for rate in rates]
+        baselines = [baseline for _, baseline in self.pairs.values()]
+        arms = [self.run(arm) for arm in self.arms]
+        return list(dict.fromkeys([*candidates, *arms, *baselines, *(run for run, _ in self.pairs.values())]))
 
 
 _ON_GPU = {"training.bf16": "false", "training.float32_matmul_precision": '"high"'}
 # by the name of the file in lab/results
-PLANS = {name: Plan(**fields) for name, fields in PLANNED["plans"].items()}
+PLANS = {name: Plan(**fields) for name, fields in PLANNED.items()}
+CORPORA = {"multi30k": "Multi30k", "embedded": "The grammar corpus"}
 
 
 def _runs(records: Records, name: str, key: str = "scores") -> Runs:
     """Return the runs of a plan with its seeds. With "joined", their scores are those of sentences in pairs."""
     plan = PLANS[name]
-    study_runs = records.runs(plan.shares or name)
+    study = records.runs(plan.shares or name)
     return {
-        run: {
-            seed: record | {"scores": record[key]}
-            for seed, record in study_runs.get(run, {}).items()
-            if seed in plan.seeds
-        }
+        run: {seed: row | {"scores": row[key]} for seed, row in study.get(run, {}).items() if seed in plan.seeds}
         for run in plan.runs
     }
 
@@ -106,16 +130,41 @@ def _scores(runs: Runs) -> Scores:
     }
 
 
+def failures(records: Records, name: str) -> dict[str, str]:
+    """Return how many runs of an arm have learnt to translate, for each arm with one that has not.
+
+    A run has not if its BLEU is too low, or if more than half of its translations are the same.
+    """
+    plan, runs = PLANS[name], _runs(records, name)
+    scores, texts = _scores(runs), {}
+    for arm, by_seed in runs.items():
+        causes = []
+        for seed, record in by_seed.items():
+            half = LEARNT_SHARE * scores[plan.baseline].get(seed, 0.0)
+            if scores[arm][seed] < (half if plan.failed is None else plan.failed):
+                causes.append(f"seed {seed}: low BLEU")
+            elif record.get("most_frequent", 0.0) > LEARNT_SHARE:
+                causes.append(f"seed {seed}: one translation for most sources")
+        if causes:
+            texts[arm] = f"learns {len(by_seed) - len(causes)} of {len(by_seed)} ({', '.join(causes)})"
+    return texts
+
+
 def spread(records: Records, name: str, key: str = "scores") -> Spread | None:
-    """Return the spread of a plan: with a shared start that of its blocks, else of all arms of its study, pooled."""
+    """Return the spread of a plan: that of its blocks, or else of all arms of its study, pooled.
+
+    Arms with a run that has not learnt, and arms without all seeds of blocks, do not count.
+    """
     plan = PLANS[name]
-    if plan.shared_start:
-        return blocks(_scores(_runs(records, name, key)))
     scores: dict[str, dict[int, float]] = {}
     for plan_name, other_plan in PLANS.items():
-        if (other_plan.shares or plan_name) == (plan.shares or name):
+        if plan_name == name or (not plan.blocks and (other_plan.shares or plan_name) == (plan.shares or name)):
+            failed = failures(records, plan_name)
             for run, by_seed in _scores(_runs(records, plan_name, key)).items():
-                scores.setdefault(run, {}).update(by_seed)
+                if run not in failed:
+                    scores.setdefault(run, {}).update(by_seed)
+    if plan.blocks:
+        return blocks({run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(plan.seeds)})
     return pooled(scores)
 
 
@@ -125,41 +174,79 @@ def gains(records: Records, name: str, key: str = "scores") -> dict[str, Gains]:
     With all its seeds a gain has a p-value, corrected for all tests of the plan.
     """
     plan = PLANS[name]
-    runs = _runs(records, name, key)
-    values_by_title = {title: values for title, pair in plan.contrasts.items() if (values := differences(runs, *pair))}
+    runs, failed, arms = _runs(records, name, key), failures(records, name), spread(records, name, key)
+    values_by_title = {
+        title: [] if failed.keys() & set(pair) else values
+        for title, pair in plan.pairs.items()
+        if (values := differences(runs, *pair))
+    }
     complete = [title for title, values in values_by_title.items() if len(values) == len(plan.seeds)]
-    arms = spread(records, name, key)
-    estimates = {title: arms and arms.difference(*plan.contrasts[title]) for title in complete}
+    scores, estimates = _scores(runs), dict[str, Estimate | None]()
+    for title in complete:
+        estimates[title] = arms and arms.difference(*plan.pairs[title])
+        if estimates[title] is None and plan.blocks:  # an arm varies more: a paired test of the two alone
+            pair = blocks({run: scores[run] for run in plan.pairs[title]})
+            estimates[title] = pair and pair.difference(*plan.pairs[title])
     alone = {title: p_over_seeds(values_by_title[title]) for title in complete}
     by_spread = {title: alone[title] if estimate is None else estimate.p for title, estimate in estimates.items()}
-    p_alone, p_by_spread = corrected(alone, plan.tests), corrected(by_spread, plan.tests)
+    p_alone, p_by_spread = (corrected(p_values, list(plan.contrasts)) for p_values in (alone, by_spread))
     gains_by_title = {}
     for title, values in values_by_title.items():
         estimate, p = estimates.get(title), p_by_spread.get(title)
         if estimate is not None and p is not None:
             estimate = estimate._replace(p=p)
-        gains_by_title[title] = Gains(values, len(plan.seeds), p_alone.get(title), estimate)
+        failure = "; ".join(f"{run} {failed[run].partition(' (')[0]}" for run in plan.pairs[title] if run in failed)
+        gains_by_title[title] = Gains(
+            values, len(plan.seeds), p_alone.get(title), estimate, margin=plan.equivalence, failure=failure
+        )
     return gains_by_title
 
 
 def table(records: Records, name: str) -> str:
-    """Return a row for each contrast of a plan with its interval over seeds, empty if nothing has been trained."""
-    plan, by_title = PLANS[name], gains(records, name)
-    if not by_title:
+    """Return the tables of a plan: its arms, its contrasts with their intervals; empty if nothing has been trained."""
+    plan, runs = PLANS[name], _runs(records, name)
+    if not any(runs.values()):
         return ""
-    lines = [
-        [
-            title,
-            *(effect(gain.values), shown_p(gain.p)),
-            estimated(gain.plan_estimate),
-            "" if gain.plan_estimate is None or title not in plan.tests else shown_p(gain.plan_estimate.p),
-            answer(gain),
-        ]
+    data = " --data-dir data/multi30k-en-de" if plan.setting == "multi30k" else ""
+    command = plan.ended or f"python -m lab.replication {name}{data} --budget 600{'' if plan.on_gpu else ' --cpu'}"
+    parts = [f"**{CORPORA[plan.setting]}, {plan.title}** (`{command}`):"]
+    parts += [_rates_table(tried_rates(records, name))] if plan.candidates else []
+    parts += [_arms_table(records, name)] if plan.arms else []
+    parts += [_contrasts_table(records, name)] if plan.contrasts else []
+    if all("joined" in record for by_seed in runs.values() for record in by_seed.values()):
+        rows = [[title, shown(gain)] for title, gain in gains(records, name, "joined").items()]
+        parts += ["On its sentences in pairs, of 25 to 30 source words:", markdown_table(["difference", "gain"], rows)]
+    return "\n\n".join(filter(None, [*parts, provenance(records, plan.shares or name, plan.runs)]))
+
+
+def _arms_table(records: Records, name: str) -> str:
+    """Return a row for each arm, the best first, and those with a run that has not learnt last."""
+    plan, runs, failed = PLANS[name], _runs(records, name), failures(records, name)
+    titles = {plan.run(arm): title for arm, title in plan.arms.items()}
+    means = {run: fmean(by_seed.values()) for run, by_seed in _scores(runs).items() if by_seed}
+    by_rank = sorted(filter(means.get, titles), key=lambda run: (run in failed, -means[run]))
+    missing = "; ".join(title for run, title in titles.items() if run not in means)
+    in_order = {run: titles[run] for run in by_rank}
+    shown_arms = arms_table(runs, in_order, plan.baseline, failed, spread(records, name))
+    return f"{shown_arms}\n\nNot yet trained: {missing}." if missing else shown_arms
+
+
+def _contrasts_table(records: Records, name: str) -> str:
+    """Return a row for each contrast, those with the plan's baseline first, the best gain first."""
+    plan, by_title = PLANS[name], gains(records, name)
+    ranks = {
+        title: (plan.pairs[title][1] != plan.baseline, -fmean(gain.values or [-math.inf]))
         for title, gain in by_title.items()
-    ]
-    runs = _runs(records, name)
-    scores = list(_scores(runs)[plan.baseline].values())
+    }
+    lines = []
+    for title in sorted(by_title, key=ranks.__getitem__):
+        gain = by_title[title]
+        p = "" if gain.plan_estimate is None or title in plan.uncounted else shown_p(gain.plan_estimate.p)
+        interval = estimated(gain.plan_estimate, with_90=plan.equivalence is not None)
+        lines.append([title, effect(gain.values), shown_p(gain.p), interval, p, answer(gain)])
+    scores = list(_scores(_runs(records, name))[plan.baseline].values())
     baseline = f"{fmean(scores):.2f} BLEU, n = {len(scores)}" if scores else "not yet trained"
+    baseline = failures(records, name).get(plan.baseline, baseline).partition(" (")[0]
     header = [
         "method",
         f"gain over the baseline ({baseline})",
@@ -168,13 +255,34 @@ def table(records: Records, name: str) -> str:
         "p (Holm)",
         "answer",
     ]
-    cpu = "" if plan.on_gpu else " --cpu"
-    command = plan.ended or f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600{cpu}"
-    parts = [f"**Multi30k, {plan.title}** (`{command}`):", markdown_table(header, lines)]
-    if all("joined" in record for by_seed in runs.values() for record in by_seed.values()):
-        rows = [[title, shown(gain)] for title, gain in gains(records, name, "joined").items()]
-        parts += ["On its sentences in pairs, of 25 to 30 source words:", markdown_table(["difference", "gain"], rows)]
-    return "\n\n".join(filter(None, [*parts, provenance(records, plan.shares or name, plan.runs)]))
+    return markdown_table(header, lines) if lines else ""
+
+
+def tried_rates(records: Records, name: str) -> dict[str, dict[float, float]]:
+    """Return the BLEU of each arm of a plan with candidates at each rate that is trained, by its only seed."""
+    plan, scores = PLANS[name], _scores(_runs(records, name))
+    return {
+        arm: {rate: bleu for rate in rates for bleu in scores[run_at(arm, rate)].values()}
+        for arm, rates in plan.candidates.items()
+    }
+
+
+def _rates_table(tried: Mapping[str, Mapping[float, float]]) -> str:
+    """Return a row for each arm: the BLEU at each rate, and the rate that it gets, or those that it is to train."""
+    rates = sorted({rate for scores in tried.values() for rate in scores})
+    rows = []
+    for arm, scores in tried.items():
+        missing = ", ".join(f"{rate:g}" for rate in next_rates(scores))
+        at_edge = "the best is at the edge: " if len(scores) > 1 else ""
+        result = f"{at_edge}train {missing}" if missing else f"{chosen_rate(scores):g}"
+        rows.append([arm, *(f"{scores[rate]:.2f}" if rate in scores else "" for rate in rates), result])
+    return markdown_table(["arm", *(f"BLEU at {rate:g}" for rate in rates), "rate"], rows)
+
+
+def runs_to_train(records: Records, name: str) -> list[str]:
+    """Return the runs of a plan, or of its candidates those that its arms are to train next."""
+    plan, tried = PLANS[name], tried_rates(records, name)
+    return [run_at(arm, rate) for arm in tried for rate in next_rates(tried[arm])] if tried else plan.runs
 
 
 class Replication(Reproduction):
@@ -228,24 +336,26 @@ def widen_checkpoint(folder: Path, output: Path, size: int, seed: int) -> None:
 RUNNING_PLANS = [name for name, plan in PLANS.items() if plan.ended is None]
 
 
-def parse_arguments() -> argparse.Namespace:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("plan", nargs="?", choices=RUNNING_PLANS, default="replication", help="(default: %(default)s)")
     add_training_options(parser)
-    add_subset_options(parser)
-    return parser.parse_args()
-
-
-def main() -> int:
-    arguments = parse_arguments()
+    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan")
+    parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the plan, or its arms")
+    parser.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
+    arguments = parser.parse_args()
     plan = PLANS[arguments.plan]
     seeds = arguments.seeds or list(plan.seeds)
-    runs = arguments.runs or plan.runs
-    check_subset("lab.replication --seeds", seeds, plan.seeds)
-    check_subset("lab.replication --runs", runs, plan.runs)
+    runs = [plan.run(arm) for arm in arguments.runs or []] or runs_to_train(Records(arguments.results), arguments.plan)
+    if unknown := ", ".join(name for name in runs if name not in RUNS):
+        raise SystemExit(f"lab.replication {arguments.plan}: no run {unknown}: see `rates` in lab/plans.yaml")
+    for option, values, planned in (("--seeds", seeds, plan.seeds), ("--runs", runs, plan.runs)):
+        if not set(values) <= set(planned):
+            raise SystemExit(f"lab.replication {option}: the plan has {planned}; got {values}")
     keep_freed_memory()
-    changes = changes_on(plan.all_changes, arguments.cpu)
-    settings = vars(arguments) | {"setting": "multi30k", "study": plan.shares or arguments.plan, "seeds": seeds}
+    on_cpu = arguments.cpu or not torch.cuda.is_available()  # the Trainer wants to be told to use bfloat16 on a CPU
+    changes = list((plan.all_changes | ({"training.use_cpu": "true"} if on_cpu else {})).items())
+    settings = vars(arguments) | {"setting": plan.setting, "study": plan.shares or arguments.plan, "seeds": seeds}
     reproduction = Replication(argparse.Namespace(**settings, changes=changes))
     failed = reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "No model has been trained yet.")

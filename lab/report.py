@@ -8,6 +8,7 @@ time; write the texts around it there. The same results give the same report.
 """
 
 import argparse
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
-from lab import analyses, depth, replication, studies
+from lab import analyses, replication, studies
 from lab.effects import Columns, draw_effects, effects_table
 from lab.paper_tables import shared_with_equal_models
 from lab.records import SPEEDS, Records
@@ -26,17 +27,6 @@ LAB = Path(__file__).resolve().parent
 DOCS = LAB.parent / "docs"
 # a section that has never been written has no end
 SECTION = re.compile(r"^<!-- ([a-z0-9_]+) -->$(?:.*?^<!-- end of \1 -->$)?", re.MULTILINE | re.DOTALL)
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("--results", type=Path, default=LAB / "results", help="the folder of results")
-    parser.add_argument("--report", type=Path, default=LAB / "REPORT.md", help="the report to write")
-    parser.add_argument("--picture", type=Path, default=DOCS / "does-it-help.svg", help="the picture to write")
-    parser.add_argument(
-        "--keep", type=Path, nargs="+", default=[], metavar="FILE", help="first add these results to the studies"
-    )
-    return parser.parse_args()
 
 
 def tables(records: Records) -> str:
@@ -52,25 +42,26 @@ def tables(records: Records) -> str:
 def effects(records: Records) -> Columns:
     """Return the gains of all methods over seeds, by how their models were trained.
 
-    A row of a plan is there once all its seeds are trained. A plan of one seed chooses and shows no effect.
+    A row of a plan is there once all its seeds are trained.
     """
     columns: dict[str, dict] = {}
     for name, plan in replication.PLANS.items():
-        if len(plan.seeds) > 1:
+        if plan.column is not None:
             gains = replication.gains(records, name)
             columns.setdefault(plan.column, {}).update({title: gain for title, gain in gains.items() if gain.complete})
     return {column: methods for column, methods in columns.items() if methods}
 
 
-def plans(records: Records) -> str:
-    """Return what the planned experiments show; each plan was written before its models were trained."""
-    return "\n\n".join(filter(None, (replication.table(records, name) for name in replication.PLANS)))
+def plans(records: Records, depth: bool = False) -> str:
+    """Return what the planned experiments show, or those of depth; each plan was written before its trainings."""
+    names = [name for name in replication.PLANS if name.startswith("depth") == depth]
+    return "\n\n".join(filter(None, (replication.table(records, name) for name in names)))
 
 
 SECTIONS: dict[str, Callable[[Records], str]] = {
     "plans": plans,
     "tables": tables,
-    "depth": depth.tables,
+    "depth": functools.partial(plans, depth=True),
     "analyses": analyses.table,
     "by_length": analyses.by_length,
     "effects": lambda records: effects_table(effects(records)),
@@ -93,7 +84,14 @@ def fill(page: Path, records: Records) -> str:
 
 
 def main() -> None:
-    arguments = parse_arguments()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("--results", type=Path, default=LAB / "results", help="the folder of results")
+    parser.add_argument("--report", type=Path, default=LAB / "REPORT.md", help="the report to write")
+    parser.add_argument("--picture", type=Path, default=DOCS / "does-it-help.svg", help="the picture to write")
+    parser.add_argument(
+        "--keep", type=Path, nargs="+", default=[], metavar="FILE", help="first add these results to the studies"
+    )
+    arguments = parser.parse_args()
     if not arguments.results.is_dir():
         raise SystemExit(f"lab.report --results: no such folder: {arguments.results}")
     records = Records(arguments.results)

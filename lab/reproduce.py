@@ -13,13 +13,16 @@ Translations are kept beside the results, outside of git. Each row is a recipe o
 import argparse
 import functools
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -88,25 +91,6 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
 
 
-def add_subset_options(parser: argparse.ArgumentParser) -> None:
-    """Add what a plan is trained on, and with: its seeds, its runs, a processor."""
-    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan")
-    parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the plan")
-    parser.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
-
-
-def check_subset(option: str, values: Collection[object], planned: Collection[object]) -> None:
-    """Exit if an option names what the plan does not have."""
-    if not set(values) <= set(planned):
-        raise SystemExit(f"{option}: the plan has {list(planned)}; got {list(values)}")
-
-
-def changes_on(changes: Mapping[str, str], cpu: bool) -> list[tuple[str, str]]:
-    """Return the changed fields of a plan's recipes; the Trainer wants to be told to use bfloat16 on a CPU."""
-    on_cpu = cpu or not torch.cuda.is_available()
-    return list({**changes, **({"training.use_cpu": "true"} if on_cpu else {})}.items())
-
-
 def translating(folder: Path) -> Callable[..., list[str]]:
     """Return what translates lines by a checkpoint, those of about one length together."""
     translate: Any = pipeline("translation", model=str(folder), device=DEVICE)  # type: ignore[call-overload]
@@ -121,6 +105,22 @@ def translating(folder: Path) -> Callable[..., list[str]]:
         return [texts[number] for number in range(len(sources))]
 
     return translated
+
+
+def log_of(folder: Path) -> Path:
+    """Return the log of a run; the dot of a rate in its name begins no suffix."""
+    return folder.with_name(f"{folder.name}.log")
+
+
+def losses(folder: Path) -> list[float]:
+    """Return the mean cross entropy of each epoch of a training, from its last checkpoint."""
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: int(path.parent.name[11:]))
+    log = json.loads(states[-1].read_text("utf-8"))["log_history"] if states else []
+    by_epoch: dict[int, list[float]] = {}
+    for entry in log:
+        if "nll_loss" in entry:
+            by_epoch.setdefault(math.ceil(entry["epoch"]), []).append(entry["nll_loss"])
+    return [fmean(by_epoch[epoch]) for epoch in sorted(by_epoch)]
 
 
 class TrainingError(Exception):
@@ -185,12 +185,9 @@ class Reproduction:
             changed["init_from"] = str(self.folder(run.init_from, seed))
             changed["tokenizer"] = {"load": changed["init_from"]}
         if run.distilled:
-            changed["data.train"] = {"jsonl": self.distilled_texts(self.folder(f"distilled-by-{run.distilled}", seed))}
+            folder = self.folder(f"distilled-by-{run.distilled}", seed)
+            changed["data.train"] = {"jsonl": os.path.join(".", folder, "part-*.jsonl")}
         return changed | {name: json.loads(value) for name, value in self.arguments.changes}
-
-    def distilled_texts(self, folder: Path) -> str | list[str]:
-        """Return the files of a teacher's folder to train on."""
-        return os.path.join(".", folder, "part-*.jsonl")
 
     def check_data(self) -> None:
         """Refuse a folder without the setting's files, once: each run would fail on its own.
@@ -226,7 +223,7 @@ class Reproduction:
             extra = ["--data-dir", self.arguments.data_dir] if self.arguments.data_dir else []
             command = [str(SCRIPTS / "distill.py"), self.recipe("plain"), str(data), "--teacher"]
             is_there = (data / SUMMARY_FILE).exists()
-            if not is_there and not self.call([*command, str(teacher), *extra], data.with_suffix(".log")):
+            if not is_there and not self.call([*command, str(teacher), *extra], log_of(data)):
                 return False
         command = [str(SCRIPTS / "train.py"), recipe, "--output_dir", str(folder), "--seed", str(seed)]
         changed = self.overrides(run, seed)
@@ -236,7 +233,7 @@ class Reproduction:
                 changed["data.validation"] = None
         for field, value in changed.items():
             command += [f"--{field}", json.dumps(value)]
-        return self.call(command, folder.with_suffix(".log")) and (folder / "train_result.json").exists()
+        return self.call(command, log_of(folder)) and (folder / "train_result.json").exists()
 
     @functools.cached_property
     def test_set(self) -> tuple[list[str], list[str]]:
@@ -277,6 +274,8 @@ class Reproduction:
                 key: {"score": metric_score.score, "signature": metric_score.signature}
                 for key, metric_score in scores.items()
             },
+            "most_frequent": Counter(hypotheses).most_common(1)[0][1] / len(hypotheses),
+            "losses": losses(folder),
             "coverage_difference_ratio": ratio,
             "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
             **{key: training[key] for key in ("date", "hardware", "software", "commit")},

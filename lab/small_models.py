@@ -18,7 +18,7 @@ from sacrebleu.significance import PairedTest
 
 from capsule_mt import Translator
 from capsule_mt.coverage.calibration.rounding import MAX_LOSS, write_small
-from capsule_mt.files.reading import read_lines
+from capsule_mt.files.reading import read_parallel
 
 NUM_CALIBRATED = {"flores": 253, "tatoeba": 247}
 TATOEBA_STRIDE = 5  # among the pairs that are not held out: spreads the calibration over the whole corpus
@@ -35,7 +35,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.output.exists():
         raise ValueError(f"{arguments.output}: exists; name a new folder")
-    pairs = {corpus: read_pairs(*getattr(arguments, corpus)) for corpus in NUM_CALIBRATED}
+    pairs = {corpus: list(zip(*read_parallel(getattr(arguments, corpus)), strict=True)) for corpus in NUM_CALIBRATED}
     small = arguments.output / "small"
     loss = write_small(arguments.student, small, calibration_text(pairs), max_loss=arguments.max_loss)
     results = {
@@ -45,13 +45,6 @@ def main() -> None:
     }
     (arguments.output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     print(json.dumps(results, indent=2))
-
-
-def read_pairs(sources: Path, references: Path) -> list[Pair]:
-    lines, reference_lines = list(read_lines(sources)), list(read_lines(references))
-    if len(lines) != len(reference_lines):
-        raise ValueError(f"{sources} has {len(lines)} lines, but {references} {len(reference_lines)}")
-    return list(zip(lines, reference_lines, strict=True))
 
 
 def calibration_text(pairs: dict[str, list[Pair]]) -> list[str]:
@@ -74,7 +67,11 @@ def compare(student: Path, small: Path, held_out: dict[str, list[Pair]]) -> dict
     results = {}
     for corpus, pairs in held_out.items():
         sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
-        outputs = {name: translate(translator, sources) for name, translator in translators.items()}
+        options: dict[str, Any] = {"num_beams": 1, "batch_size": 32, "scores": False, "split_sentences": False}
+        outputs = {
+            name: [translation.text for translation in translator(sources, **options)]
+            for name, translator in translators.items()
+        }
         metrics = {"BLEU": BLEU(references=[references])}
         _, scores = PairedTest(list(outputs.items()), metrics, references=None, test_type="bs")()
         int8, rounded = (score for score in scores["BLEU"] if not isinstance(score, str))
@@ -86,11 +83,6 @@ def compare(student: Path, small: Path, held_out: dict[str, list[Pair]]) -> dict
             "same": sum(map(str.__eq__, *outputs.values())) / len(pairs),
         }
     return results
-
-
-def translate(translator: Translator, sources: list[str]) -> list[str]:
-    translations = translator(sources, num_beams=1, batch_size=32, scores=False, split_sentences=False)
-    return [translation.text for translation in translations]
 
 
 if __name__ == "__main__":

@@ -85,11 +85,6 @@ class BergamotProcess:
         self.process.communicate()
 
 
-def titles_of(with_marks: bool) -> list[str]:
-    """Return the engines here that a student has."""
-    return [title for title, (_, marks) in OUR_ENGINES.items() if with_marks or not marks]
-
-
 def memory_of(folder: Path, title: str, text: str) -> float:
     """Return the MiB by which a process grows that translates a text with an engine."""
     code = "from lab.student_engines import *; print(grown(Path(sys.argv[1]), *sys.argv[2:]))"
@@ -115,17 +110,13 @@ def measure_students(arguments: argparse.Namespace) -> dict[str, Any]:
     os.environ["OMP_NUM_THREADS"] = "1"
     texts = [line for line in read_lines(arguments.input) if line.strip()][: arguments.sentences]
     students = {folder.name: _measure_student(folder, texts, arguments) for folder in arguments.students}
-    return {
-        "kind": "student_engines",
-        "sentences": len(texts),
-        "repeats": arguments.repeats,
-        "engine_version": VERSION,
-        "students": students,
-    }
+    about = {"kind": "student_engines", "sentences": len(texts), "repeats": arguments.repeats}
+    return {**about, "engine_version": VERSION, "students": students}
 
 
 def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) -> dict[str, Any]:
-    titles = titles_of(Translator.from_pretrained(folder, int8=True).calibration.head is not None)
+    has_marks = Translator.from_pretrained(folder, int8=True).calibration.head is not None
+    titles = [title for title, (_, with_marks) in OUR_ENGINES.items() if has_marks or not with_marks]
     memory = {title: memory_of(folder, title, texts[0]) for title in titles}
     engines = {title: our_engine(folder, *OUR_ENGINES[title]) for title in titles}
     outputs: dict[tuple[str, int, int], list[str]] = {}
@@ -161,7 +152,7 @@ def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) 
                 for text, expected_text in zip(outputs[title, 1, 1], expected, strict=True)
             ),
             "sentences_per_second": {
-                f"{batch_size}, {num_beams}": len(texts) / timings[str((title, batch_size, num_beams))].median
+                f"{batch_size}, {num_beams}": len(texts) / timings[str((title, batch_size, num_beams))]
                 for batch_size, num_beams in cells_of(arguments, title)
             },
         }

@@ -1,11 +1,11 @@
 """The sections of the report that are no tables of papers: studies of marks, of aligners and of speed, as Markdown."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from lab import by_hand
 from lab.lengths import render_lengths
 from lab.records import Records
-from lab.tables import provenance_of_names, render_study
+from lab.tables import arms_table, provenance, provenance_of_names
 
 STUDENT = {
     "start": "the student, as it is",
@@ -23,6 +23,10 @@ TEACHER = {
 }
 
 
+def student_or_teacher(records: Records, file: str, arms: Mapping[str, str], baseline: str) -> str:
+    return f"{arms_table(records.runs(file), arms, baseline)}\n\n{provenance(records, file, arms)}"
+
+
 def read_by_hand(records: Records) -> str:
     """Return the marks of left-out words beside what a reader named."""
     read = [record for record in records.read("studies") if record.get("kind") == "read by hand"]
@@ -36,8 +40,8 @@ def lengths(records: Records) -> str:
 
 
 SECTIONS: dict[str, Callable[[Records], str]] = {
-    "strong_student": lambda records: render_study(records, "strong_student", STUDENT, "plain"),
-    "strong_teacher": lambda records: render_study(records, "strong_teacher", TEACHER, "marian"),
+    "strong_student": lambda records: student_or_teacher(records, "strong_student", STUDENT, "plain"),
+    "strong_teacher": lambda records: student_or_teacher(records, "strong_teacher", TEACHER, "marian"),
     "read_by_hand": read_by_hand,
     "lengths": lengths,
 }

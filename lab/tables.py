@@ -5,9 +5,10 @@ from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import effect
+from lab.effects import effect, estimated
 from lab.over_seeds import mean_and_spread, num_learnt, p_over_seeds, shown_p
 from lab.paper_tables import TABLES, Row, Table
+from lab.plan_spread import Spread
 from lab.records import Records, Runs
 
 SETTINGS = {
@@ -127,30 +128,45 @@ def worth_showing(results: Runs) -> list[str]:
     return shown if headline <= set().union(*(rows[key] for key in shown)) else ["headline", *shown]
 
 
-def render_study(records: Records, file: str, arms: Mapping[str, str], baseline: str) -> str:
-    """Return a row for each arm of a study: the BLEU of each seed, their mean, and the gain over the baseline.
+def arms_table(
+    runs: Runs,
+    arms: Mapping[str, str],
+    baseline: str,
+    failures: Mapping[str, str] | None = None,
+    spread: Spread | None = None,
+) -> str:
+    """Return a row for each arm with a result: the BLEU of each seed, their mean, and the gain over the baseline.
 
     Args:
         arms: {run: title}.
+        failures: how many runs of an arm learn, where some do not.
+        spread: of the plan, for the intervals of gains; without it, they are those of the differences over seeds.
     """
-    runs = records.runs(file)
+    failed = failures or {}
     seeds = sorted({seed for run in arms for seed in runs.get(run, {}) if seed})  # a model before training has seed 0
     baseline_scores, rows = bleu_by_seed(runs, baseline), []
-    for run, title in arms.items():
-        scores = bleu_by_seed(runs, run)
+    for run in filter(runs.get, arms):
+        scores, first = bleu_by_seed(runs, run), next(iter(runs[run].values()))
         gains = [scores[seed] - baseline_scores[seed] for seed in seeds if seed in scores and seed in baseline_scores]
-        mean = mean_bleu(scores.values(), baseline_scores.values())
-        is_compared = run != baseline and len(gains) > 0 and not mean.startswith("learns")
-        parameters = next(iter(runs[run].values())).get("parameters")
+        mean = failed.get(run) or mean_bleu(scores.values(), baseline_scores.values() or scores.values())
+        is_compared = baseline not in {run, *failed} and len(gains) > 0 and not mean.startswith("learns")
         rows.append([
-            title,
-            f"{parameters / 1e6:.1f}M" if parameters else "",
+            arms[run],
+            f"{first['parameters']:,}" if "parameters" in first else "",
             *(f"{scores[seed]:.2f}" if seed in scores else "" for seed in seeds),
             mean,
-            effect(gains) if is_compared else "",
+            (estimated(spread.difference(run, baseline)) if spread else effect(gains)) if is_compared else "",
+            " / ".join(f"{loss:.2f}" for loss in first.get("losses", [])),
         ])  # fmt: skip
-    header = ["arm", "parameters", *(f"seed {seed}" for seed in seeds), "mean", f"gain over {arms[baseline]}"]
-    return f"{markdown_table(header, rows)}\n\n{provenance(records, file, arms)}"
+    header = [
+        "arm",
+        "parameters",
+        *(f"seed {seed}" for seed in seeds),
+        "mean",
+        f"gain over {arms.get(baseline, baseline)}",
+    ]
+    width = len(header) + any(row[-1] for row in rows)
+    return markdown_table([*header, "loss by epoch"][:width], [row[:width] for row in rows])
 
 
 def provenance(records: Records, file: str, runs: Iterable[str]) -> str:

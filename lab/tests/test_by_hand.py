@@ -2,7 +2,8 @@
 
 import pytest
 
-from lab.by_hand import Labels, digest, marks_under, spans_of, table, wilson
+from lab.by_hand import Labels, digest, marks_under, spans_of, table
+from lab.over_seeds import wilson
 from lab.records import read_rows
 from lab.report import LAB
 

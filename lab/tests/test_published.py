@@ -3,8 +3,7 @@
 import pytest
 
 from capsule_mt.coverage.judgement import JudgedWord, Judgement, Reason
-from lab.area_under_curve import area_under_curve
-from lab.published import bands_of, correlation, halomi, mqm, synced
+from lab.published import area_under_curve, bands_of, correlation, halomi, mqm, synced
 
 
 class Doubts:
@@ -68,21 +67,16 @@ def test_synced_counts_what_is_flagged(tmp_path):
 
 def test_mqm_compares_what_two_raters_miss_with_what_none_does(tmp_path):
     names = ["system", "globalSegId", "rater", "source", "target", "category"]
+    categories_of = {
+        ("A", "1", "a SMALL hat"): ("Accuracy/Omission (Translation)", "Accuracy/Omission (Translation 2)", "Other"),
+        ("A", "2", "a hat"): ("No-error", "Found", "Other"),
+        ("B", "2", "a HAT"): ("No-error", "Accuracy/Omission", "Other"),  # only one rater
+        ("refA", "1", "a LOST hat"): ("No-error",) * 3,
+    }
     rows = [
-        [system, segment, rater, source, "<v>ein</v> Hut", category]
-        for system, segment, source, categories in (
-            (
-                "A",
-                "1",
-                "a SMALL hat",
-                ("Accuracy/Omission (Translation)", "Accuracy/Omission (Translation 2)", "Other"),
-            ),
-            ("A", "2", "a hat", ("No-error", "Found", "Other")),
-            ("B", "2", "a HAT", ("No-error", "Accuracy/Omission", "Other")),  # only one rater
-            ("refA", "1", "a LOST hat", ("No-error",) * 3),
-        )
+        [system, segment, str(rater), source, "<v>ein</v> Hut", category]
+        for (system, segment, source), categories in categories_of.items()
         for rater, category in enumerate(categories)
-        for rater in [str(rater)]
     ]
     record = mqm(Doubts(), write_table(tmp_path / "mqm.tsv", [names, *rows]))
     assert (record["pairs"], record["auc"]["auc"], record["auc"]["positives"]) == (2, 1, 1)

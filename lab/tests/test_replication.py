@@ -1,10 +1,23 @@
-"""A widened model translates as before, and its new units learn."""
+"""Plans: what they train, choose and answer where the truth is known; a widened model."""
 
+import argparse
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
+from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_config
-from lab.replication import widen
+from lab.effects import answer, draw_effects, effects_table
+from lab.paper_tables import RUNS
+from lab.rates import chosen_rate
+from lab.records import Records
+from lab.replication import NO_RATE, PLANS, RUNNING_PLANS, failures, gains, main, spread, table, tried_rates, widen
+from lab.report import LAB
+from lab.reproduce import Reproduction, log_of
 
 IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
 SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
@@ -27,3 +40,119 @@ def test_a_widened_model_computes_the_same_and_trains_its_new_units():
     assert torch.equal(wide.state_dict()["model.encoder.layers.0.fc1.weight"][:24], weight)
     logits[1].square().sum().backward()
     assert wide.model.encoder.layers[0].fc2.weight.grad[:, 24:].abs().max() > 0
+
+
+class Rows(Records):
+    """Made-up BLEU of the runs of a plan, by arm and seed."""
+
+    def __init__(self, name, scores, **fields):
+        super().__init__("nowhere")
+        self.by_run = {
+            PLANS[name].run(arm): {
+                seed: {"scores": {"bleu": {"score": bleu}}, "parameters": 1000, **fields.get(arm, {})}
+                for seed, bleu in zip(PLANS[name].seeds, values, strict=False)
+            }
+            for arm, values in scores.items()
+        }
+
+    def runs(self, setting):
+        return self.by_run
+
+
+def answers(truth, repetitions=300):
+    """Return the shares of each contrast's answers if arms differ from the plain model by `truth`."""
+    chance, counts = np.random.default_rng(1), {title: Counter() for title in PLANS["as_printed"].contrasts}
+    for _ in range(repetitions):
+        seeds = chance.normal(32, 0.5, 8)
+        scores = {arm: seeds + chance.normal(truth.get(arm, 0), 0.15, 8) for arm in PLANS["as_printed"].arms}
+        for title, gain in gains(Rows("as_printed", scores), "as_printed").items():
+            if title in counts:
+                counts[title][answer(gain)] += 1
+    return [{words: count / repetitions for words, count in counter.items()} for counter in counts.values()]
+
+
+def test_answers_where_the_truth_is_known():
+    nothing = answers({})
+    assert sum(share for shares in nothing for words, share in shares.items() if "h" in words[:1]) < 0.08  # of 5 %
+    assert all(0.5 < shares["equivalent within 0.2 BLEU"] < 0.8 for shares in nothing)
+    at_margin, margin_hurts, *_ = answers({"em_routing_replaces": 0.2, "dynamic_routing_replaces": -0.2})
+    for shares, words in ((at_margin, "helps"), (margin_hurts, "hurts")):
+        assert sum(share for answer_words, share in shares.items() if "equivalent" in answer_words) < 0.08  # of 5 %
+        assert 0.3 < shares[words] < 0.8
+    assert answers({"em_routing_replaces": 0.6}, 50)[0] == {"helps": 1.0}
+
+
+def test_an_arm_with_a_run_that_did_not_learn_has_no_mean():
+    scores = {arm: [32.0, 33.1, 31.9, 32.4, 32.2, 32.8, 32.1, 31.7] for arm in PLANS["as_printed"].arms}
+    scores["em_routing_replaces"] = [15.9, *scores["plain"][1:]]
+    rows = Rows("as_printed", scores, linear_replaces={"most_frequent": 0.51}, linear_adds={"most_frequent": 0.5})
+    em, linear = (PLANS["as_printed"].run(arm) for arm in ("em_routing_replaces", "linear_replaces"))
+    assert failures(rows, "as_printed").keys() == {em, linear}
+    assert spread(rows, "as_printed").scores.keys() == set(rows.by_run) - {em, linear}
+    by_title = gains(rows, "as_printed")
+    assert answer(by_title["Layers: EM routing, as printed"]) == f"{em} learns 7 of 8"
+    assert not by_title["Layers: EM routing, as printed"].values
+    assert answer(by_title["Layers: dynamic routing, as printed"]) == "equivalent within 0.2 BLEU"
+    assert "| Layers: EM routing, as printed |  | " in effects_table({"column": by_title})
+    assert "<svg" in draw_effects({"column": by_title})
+    text = table(rows, "as_printed")
+    assert "| learns 7 of 8 (seed 11: low BLEU) |  |" in text
+    assert "| learns 0 of 8 (seed 11: one translation for most sources, seed 12" in text
+
+
+def test_arms_are_sorted_and_missing_ones_named():
+    text = table(Rows("depth_deep", {"plain": [60.0, 61.0, 1.0], "dense": [71.0, 72.0, 72.0]}), "depth_deep")
+    assert text.index("| dense sum |") < text.index("| the top layer alone |")
+    assert "| learns 2 of 3 (seed 3: low BLEU) |" in text
+    assert "| 71.67 ± 0.58, n = 3 |  |" in text  # a plain model that does not translate is no baseline
+    assert "Not yet trained: dense sum before every layer; depth attention before every layer; depth attention" in text
+
+
+def test_a_plan_without_its_baseline_has_a_table():
+    text = table(Rows("as_printed", {"em_routing_replaces": [32.0]}), "as_printed")
+    assert "| EM routing, replacing | 1,000 | 32.00 | 32.00, n = 1 |  |" in text
+    assert "Not yet trained: plain, trained as long; " in text
+
+
+def test_rates_are_chosen_by_the_rows():
+    tried = {
+        arm: rates
+        for name in ("as_printed_rates", "depth_rates")
+        for arm, rates in tried_rates(Records(LAB / "results"), name).items()
+    }
+    for name in ("as_printed", "depth"):
+        for arm, rate in PLANS[name].rates.items():
+            assert rate in (None, chosen_rate(tried[arm])), f"{name}: {arm}"
+    rows = Rows(
+        "as_printed_rates",
+        {f"em_routing_adds_further_at_{rate}": [bleu] for rate, bleu in (("0.0005", 40.0), ("0.001", 40.2))},
+    )
+    assert "| em_routing_adds | 40.00 | 40.20 | the best is at the edge: train 0.002 |" in table(
+        rows, "as_printed_rates"
+    )
+
+
+def test_an_arm_without_a_rate_is_not_trained(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["lab.replication", "as_printed", "--runs", "plain"])
+    monkeypatch.setitem(PLANS["as_printed"].rates, "plain", None)
+    with pytest.raises(SystemExit, match=rf"as_printed: no run plain {NO_RATE}: see `rates` in lab/plans.yaml"):
+        main()
+
+
+@pytest.mark.parametrize("name", RUNNING_PLANS)
+def test_every_run_of_a_plan_is_a_model(name):
+    plan = PLANS[name]
+    settings = {"setting": plan.setting, "study": name, "changes": [*plan.all_changes.items()], "data_dir": None}
+    reproduction = Reproduction(argparse.Namespace(**settings, work=Path("w"), results=Path("r"), budget=1))
+    for run in plan.runs:
+        if run.endswith(NO_RATE):
+            continue
+        recipe = load_recipe(reproduction.recipe(RUNS[run].recipe), reproduction.overrides(RUNS[run], 1))
+        arm, _, rate = run.partition("_further_at_")
+        config = build_config(recipe.model, {"vocab_size": 30, **IDS})
+        if rate:
+            assert recipe.training["learning_rate"] == float(rate)
+            assert arm.startswith("plain") or arm.endswith(config.layer_aggregation_placement)
+            assert arm.startswith(("plain", config.layer_aggregation))
+            assert recipe.init_from.endswith("/plain_widened-seed1" if arm == "plain_widened" else "/plain-seed1")
+    assert log_of(Path("w/em_further_at_0.0005-seed11")) == Path("w/em_further_at_0.0005-seed11.log")

@@ -100,9 +100,10 @@ def test_reproduce_trains_resumes_and_renders(command):
     tiny = " ".join(
         f"--set {name} {value}"
         for name, value in {
-            "training.max_steps": 4, "training.eval_steps": 100, "training.save_steps": 2, "model.d_model": 32,
-            "model.encoder_ffn_dim": 32, "model.decoder_ffn_dim": 32, "data.train": '{"embedded":200}',
-            "data.test": '{"embedded":10}', "data.validation": '{"embedded":4}', "generation.max_new_tokens": 8,
+            "training.max_steps": 4, "training.eval_steps": 100, "training.save_steps": 2, "training.logging_steps": 1,
+            "model.d_model": 32, "model.encoder_ffn_dim": 32, "model.decoder_ffn_dim": 32,
+            "generation.max_new_tokens": 8,
+            "data.train": '{"embedded":200}', "data.test": '{"embedded":10}', "data.validation": '{"embedded":4}',
         }.items()
     )  # fmt: skip
     command("lab.reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny}")
@@ -111,6 +112,8 @@ def test_reproduce_trains_resumes_and_renders(command):
     result = records.run("embedded", "em_routing", 1)
     assert result["recipe"]["model"]["layer_aggregation"] == "em_routing"
     assert result["changes"]["training.max_steps"] == "4"
+    assert 0 < result["most_frequent"] <= 1
+    assert 3 < min(result["losses"]) <= max(result["losses"]) < 12
     # what is scored is not in what was trained on: the embedded corpus is disjoint if all sizes are the same
     trained = yaml.safe_load(Path("outputs/reproduce/embedded/em_routing-seed1/recipe.yaml").read_text())
     assert trained["data"] == {"train": {"embedded": 200}, "validation": {"embedded": 4}, "test": {"embedded": 10}}

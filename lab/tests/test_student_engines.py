@@ -34,14 +34,9 @@ def test_bergamot_takes_turns(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     (tmp_path / "text").write_text("".join(f"{text}\n" for text in TEXTS))
     arguments = argparse.Namespace(
-        students=[write_student(tmp_path / "student")],
-        input=tmp_path / "text",
-        sentences=3,
-        batch_sizes=[1, 16],
-        num_beams=[1, 2],
-        repeats=1,
-        bergamot=sys.executable,
-    )
+        students=[write_student(tmp_path / "student")], input=tmp_path / "text", sentences=3, batch_sizes=[1, 16],
+        num_beams=[1, 2], repeats=1, bergamot=sys.executable,
+    )  # fmt: skip
     result = measure_students(arguments)
     engines = result["students"]["student"]
     bergamot = engines["bergamot 0.4.5"]
