@@ -17,7 +17,7 @@ OVERLAPS = tuple(f"analysis-gdr2-seed{seed}" for seed in (1, 2, 3))
 ROUTED = tuple(f"analysis-em-seed{seed}" for seed in (1, 2, 3))
 PROBES, EVALUATED, READ_BLIND = "probes-en-de", "plain-beside-guided-de-en", "read-plain-guided-de-en"
 NAMED = (GUIDED, GUIDED_EN_DE, CAPSNMT, *OVERLAPS, *ROUTED, PROBES, EVALUATED, READ_BLIND)
-_AT_TAG = "at the tag `lab-2026-11`"
+_AT_COMMIT = "at commit `22c480d5`"
 
 
 class Analysis(NamedTuple):
@@ -128,7 +128,7 @@ ANALYSES = (
     ),
     Analysis(
         "Li, Table 1", "ten probing tasks", "accuracies, with 100,000 sentences for each task", _probes,
-        f"at most 8,758 sentences of the English Web Treebank (`lab.probe` {_AT_TAG})",
+        f"at most 8,758 sentences of the English Web Treebank (`lab.probe` {_AT_COMMIT})",
     ),
     Analysis(
         "Zheng, Figures 1 and 4", "a word moves from FUTURE to PAST when it is translated", "drawn for one sentence",
@@ -154,7 +154,7 @@ ANALYSES = (
         "Zheng, Table 3", "blind reading: QUALITY from 1 to 5, OVER- and UNDER-translation in % of the source's words",
         "UNDER 3.83 Transformer, 2.41 with guided routing", _blind_reading,
         "the same two models: 100 of the 200 of 2,116 sentences that they translate differently, read by a language "
-        f"model; in parentheses the 95 % interval of guided minus plain (`lab.plain_beside_guided` {_AT_TAG})",
+        f"model; in parentheses the 95 % interval of guided minus plain (`lab.plain_beside_guided` {_AT_COMMIT})",
     ),
     Analysis(
         "Wang, Table 4", "assignments of words to capsules", '"very close to 0 or 1"', _capsules,

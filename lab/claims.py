@@ -47,7 +47,7 @@ python -m lab.repeat routing.em     # check one against its stored runs; --measu
 
 Intervals are 95 % intervals. The SHA-256 of a `.gz` file is that of the unpacked text. The SHA-256 of several files is
 that of the lines that `sha256sum` prints for them, sorted by name. `$PYTHON_WITH_BERGAMOT` is a Python 3.10 with the
-wheel `bergamot`. An old commit or the tag `lab-2026-11` needs a clone without `--depth 1`.
+wheel `bergamot`. An old commit needs a clone without `--depth 1`.
 """
 PATTERNS = {
     "id": re.compile(rf"({'|'.join(SUBJECTS)})(\.[a-z0-9-]+)+"),

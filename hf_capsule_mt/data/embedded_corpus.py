@@ -2,7 +2,7 @@
 
 Translating them takes real reordering: German verbs come second in a main clause and last in a subordinate one, their
 prefixes and participles close the clause, numbers are read from the units up, and articles, adjectives and verbs
-agree. The grammar that wrote the file is in the repository at the tag `lab-2026-11`.
+agree. The grammar that wrote the file is in the repository at commit `22c480d5`.
 """
 
 import gzip
