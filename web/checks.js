@@ -390,11 +390,13 @@ function namesAmong(words) {
 
 const isCapital = (letter) => /^\p{Uppercase}/u.test(letter);
 const stem = (name) => folded(name.replace(/['’]s?$/u, ""));
+/** Return the letters of a stem without accents, which another language may leave out. */
+const lettersOfName = (name) => stem(name).normalize("NFD").replace(/\p{M}/gu, "");
 const beginning = (word) => Array.from(word).slice(0, STEM).join("");
 
 function hasSimilar(name, words) {
-  const stems = new Set(words.filter((word) => isCapital(word) && Array.from(word).length <= MAX_NAME).map(stem));
-  return [...stems].some((candidate) => similarity(Array.from(stem(name)), Array.from(candidate)) >= MIN_SIMILAR);
+  const stems = new Set(words.filter((word) => isCapital(word) && Array.from(word).length <= MAX_NAME).map(lettersOfName));
+  return [...stems].some((candidate) => similarity(Array.from(lettersOfName(name)), Array.from(candidate)) >= MIN_SIMILAR);
 }
 
 /** Return the share of the letters of two words that is in their longest common subsequence. */

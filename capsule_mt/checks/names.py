@@ -1,6 +1,7 @@
 """The rule about names: one of them became another one."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -69,8 +70,14 @@ def _without_stem(names: Sequence[str], text: CheckedText) -> list[str]:
 
 
 def _has_similar(name: str, text: CheckedText) -> bool:
-    words = {_stem(word) for word in text.words if word[0].isupper() and len(word) <= MAX_NAME}
-    return any(_similarity(_stem(name), word) >= MIN_SIMILAR for word in words)
+    words = {_letters(word) for word in text.words if word[0].isupper() and len(word) <= MAX_NAME}
+    return any(_similarity(_letters(name), word) >= MIN_SIMILAR for word in words)
+
+
+def _letters(name: str) -> str:
+    """Return the letters of a stem without accents, which another language may leave out."""
+    letters = unicodedata.normalize("NFD", _stem(name))
+    return "".join(letter for letter in letters if not unicodedata.category(letter).startswith("M"))
 
 
 def _similarity(first: str, second: str) -> float:
