@@ -371,7 +371,7 @@ function nameChecks(texts, patterns) {
     const stems = new Set(words[1 - side].map((word) => beginning(folded(word))));
     return sideNames.filter((name) => !stems.has(beginning(stem(name))));
   });
-  if (missing.length !== 1 || added.length !== 1) return [];
+  if (missing.length !== 1 || added.length !== 1 || names[0].indexOf(missing[0]) !== names[1].indexOf(added[0])) return [];
   const isTranslated = [missing[0], added[0]].some((name, side) => {
     const pattern = new RegExp(`^(?:${patterns[side]})$`, "iu");
     return stem(name).split("-").some((part) => pattern.test(part));

@@ -18,7 +18,7 @@ CELL_END = re.compile(r"[ \t]*\n[ \t]*|[ \t]{3,}")  # a line's end, or the space
 
 
 def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
-    """Yield a name and the other name that the translation has instead, if all other names are the same.
+    """Yield a name and the other name that the translation has in its place, if all other names are the same.
 
     A name is a word with a capital within a sentence that also has a word in lower case. It may be written otherwise,
     so a similar word accounts for it.
@@ -32,7 +32,7 @@ def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check
     if not names or len(names) != len(target_names):
         return
     missing, added = _without_stem(names, translation), _without_stem(target_names, source)
-    if len(missing) != 1 or len(added) != 1:
+    if len(missing) != 1 or len(added) != 1 or names.index(missing[0]) != target_names.index(added[0]):
         return
     is_translated = any(
         re.fullmatch(pattern, part, re.IGNORECASE)
