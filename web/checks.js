@@ -371,7 +371,7 @@ function nameChecks(texts, patterns) {
     const stems = new Set(words[1 - side].map((word) => beginning(folded(word))));
     return sideNames.filter((name) => !stems.has(beginning(stem(name))));
   });
-  if (missing.length !== 1 || added.length !== 1) return [];
+  if (missing.length !== 1 || added.length !== 1 || names[0].indexOf(missing[0]) !== names[1].indexOf(added[0])) return [];
   const isTranslated = [missing[0], added[0]].some((name, side) => {
     const pattern = new RegExp(`^(?:${patterns[side]})$`, "iu");
     return stem(name).split("-").some((part) => pattern.test(part));
@@ -390,11 +390,13 @@ function namesAmong(words) {
 
 const isCapital = (letter) => /^\p{Uppercase}/u.test(letter);
 const stem = (name) => folded(name.replace(/['’]s?$/u, ""));
+/** Return the letters of a stem without accents, which another language may leave out. */
+const lettersOfName = (name) => stem(name).normalize("NFD").replace(/\p{M}/gu, "");
 const beginning = (word) => Array.from(word).slice(0, STEM).join("");
 
 function hasSimilar(name, words) {
-  const stems = new Set(words.filter((word) => isCapital(word) && Array.from(word).length <= MAX_NAME).map(stem));
-  return [...stems].some((candidate) => similarity(Array.from(stem(name)), Array.from(candidate)) >= MIN_SIMILAR);
+  const stems = new Set(words.filter((word) => isCapital(word) && Array.from(word).length <= MAX_NAME).map(lettersOfName));
+  return [...stems].some((candidate) => similarity(Array.from(lettersOfName(name)), Array.from(candidate)) >= MIN_SIMILAR);
 }
 
 /** Return the share of the letters of two words that is in their longest common subsequence. */

@@ -3,6 +3,7 @@
 
 import {
   DOUBT_THRESHOLD, LARGEST_EVIDENCE, LOG_PROB_WEIGHT, LONGEST_REPEATED_PHRASE, MIN_COPIED_LETTERS, MIN_LOG_PROB, NEIGHBOUR_WEIGHT,
+  REFLEXIVES,
 } from "./interface.js";
 import { inPlainLetters } from "./vocabulary.js";
 import { folded, isMark, WORDS, wordsOf } from "./words.js";
@@ -157,7 +158,8 @@ export function doubled(text) {
     let step = 1;
     for (let length = LONGEST_REPEATED_PHRASE; length > 0; length--) {
       const [phrase, next] = [0, length].map((offset) => words.slice(index + offset, index + offset + length));
-      if (next.length < length || phrase.some((word, wordIndex) => word !== next[wordIndex]) || phrase.every(isMark)) continue;
+      if (next.length < length || phrase.some((word, wordIndex) => word !== next[wordIndex])) continue;
+      if (phrase.every(isMark) || REFLEXIVES.includes(phrase.join(" "))) continue;
       repeated.push(phrase.join(" "));
       step = length;
       break;

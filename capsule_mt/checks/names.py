@@ -1,6 +1,7 @@
 """The rule about names: one of them became another one."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -17,7 +18,7 @@ CELL_END = re.compile(r"[ \t]*\n[ \t]*|[ \t]{3,}")  # a line's end, or the space
 
 
 def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
-    """Yield a name and the other name that the translation has instead, if all other names are the same.
+    """Yield a name and the other name that the translation has in its place, if all other names are the same.
 
     A name is a word with a capital within a sentence that also has a word in lower case. It may be written otherwise,
     so a similar word accounts for it.
@@ -31,7 +32,7 @@ def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check
     if not names or len(names) != len(target_names):
         return
     missing, added = _without_stem(names, translation), _without_stem(target_names, source)
-    if len(missing) != 1 or len(added) != 1:
+    if len(missing) != 1 or len(added) != 1 or names.index(missing[0]) != target_names.index(added[0]):
         return
     is_translated = any(
         re.fullmatch(pattern, part, re.IGNORECASE)
@@ -69,8 +70,14 @@ def _without_stem(names: Sequence[str], text: CheckedText) -> list[str]:
 
 
 def _has_similar(name: str, text: CheckedText) -> bool:
-    words = {_stem(word) for word in text.words if word[0].isupper() and len(word) <= MAX_NAME}
-    return any(_similarity(_stem(name), word) >= MIN_SIMILAR for word in words)
+    words = {_letters(word) for word in text.words if word[0].isupper() and len(word) <= MAX_NAME}
+    return any(_similarity(_letters(name), word) >= MIN_SIMILAR for word in words)
+
+
+def _letters(name: str) -> str:
+    """Return the letters of a stem without accents, which another language may leave out."""
+    letters = unicodedata.normalize("NFD", _stem(name))
+    return "".join(letter for letter in letters if not unicodedata.category(letter).startswith("M"))
 
 
 def _similarity(first: str, second: str) -> float:

@@ -7,6 +7,7 @@ from operator import eq
 from capsule_mt.text.words import WORDS
 
 LONGEST_REPEATED_PHRASE = 6
+REFLEXIVES = ("nous", "vous")  # French "nous nous voyons" is right
 
 
 def repeated_phrases(translation: str, source: str) -> list[str]:
@@ -32,7 +33,7 @@ def doubled_among(words: Sequence[str]) -> Counter[str]:
     while index < len(words):
         for length in range(LONGEST_REPEATED_PHRASE, 0, -1):
             phrase = words[index : index + length]
-            is_doubled = words[index + length : index + 2 * length] == phrase
+            is_doubled = words[index + length : index + 2 * length] == phrase and " ".join(phrase) not in REFLEXIVES
             if is_doubled and any(character.isalnum() for word in phrase for character in word):
                 counts[" ".join(phrase)] += 1
                 index += length

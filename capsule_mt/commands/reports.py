@@ -98,7 +98,10 @@ def finite(value: float | None) -> str:
 
 def _problems_of_row(row: ReportRow) -> list[Problem]:
     if isinstance(row.record, Failure):
-        return [Problem("fault", f"Not translated: {row.record.reason}")]
+        if row.translation is None:
+            return [Problem("fault", f"Not translated: {row.record.reason}")]
+        failure = Problem("fault", f"Not checked: {row.record.reason}")
+        return [failure, *problems_in(row.source, row.translation, row.record.record)]
     return problems_in(row.source, row.translation or "", row.record)
 
 
@@ -107,7 +110,7 @@ def _json(row: ReportRow) -> str:
     if row.translation is not None:
         values["translation"] = row.translation
     if isinstance(row.record, Failure):
-        values["error"] = row.record.reason
+        values |= {"error": row.record.reason, **row.values}
     else:
         values |= {"problems": [problem.as_values() for problem in _problems_of_row(row)], **row.values}
     return json.dumps(values, ensure_ascii=False, allow_nan=False)

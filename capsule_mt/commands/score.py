@@ -18,7 +18,7 @@ that cannot be scored does not get a score; stderr and the output give the reaso
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.problems import problems_in
-from capsule_mt.files.line_failures import FAILED_LINES_STATUS, PROBE, Failure
+from capsule_mt.files.line_failures import FAILED_LINES_STATUS, PROBE, Failure, describe
 from capsule_mt.files.lines import RowMaker, coverage_record, judgement_record
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
@@ -144,23 +144,26 @@ def judged_record(judgement: "Judgement | None") -> dict[str, Any]:
     return {} if judgement is None else {"judgement": judgement_record(judgement)}
 
 
-def tsv_columns(record: dict[str, Any] | Failure) -> list[str]:
-    """Return the score, the number of tokens, and the score of coverage if they are there."""
-    if isinstance(record, Failure):
-        return ["", ""]
-    columns = [finite(record["score"]), str(record["tokens"])] if "score" in record else []
-    return [*columns, finite(record["coverage"]["score"])] if "coverage" in record else columns
+def column_names(arguments: argparse.Namespace) -> list[str]:
+    """Return the names of the columns that a .tsv has for a model."""
+    names = [] if arguments.model is None else ["score", "tokens"]
+    return [*names, "coverage"] if arguments.coverage else names
+
+
+def tsv_columns(record: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return the cells of columns, empty for what a record lacks."""
+    cells = {"score": finite(record.get("score")), "tokens": str(record.get("tokens", ""))}
+    cells["coverage"] = finite(record["coverage"]["score"]) if "coverage" in record else ""
+    return [cells[name] for name in names]
 
 
 def frame_of(arguments: argparse.Namespace, form: str) -> ReportFrame | None:
     """Return the frame of the report; `None` for a .jsonl, and for stdout, where rows are written at once."""
     if arguments.output is None:
         return None
-    columns = [] if arguments.model is None else ["score", "tokens"]
-    columns += ["coverage"] if arguments.coverage else []
     names = [f"capsule-mt {__version__}", str(arguments.translations or "stdin")]
     names += [f"{kind} {name}" for kind in ("model", "judge") if (name := getattr(arguments, kind)) is not None]
-    return report_frame(form, names, "pairs", columns)
+    return report_frame(form, names, "pairs", column_names(arguments))
 
 
 def form_of(arguments: argparse.Namespace) -> str:
@@ -182,21 +185,27 @@ def row_maker(translator: "Scorer | None", judge: "Judge | None", arguments: arg
         finds_inventions = arguments.coverage in ("auto", "verified") and translator.gives_support
         coverage = CoverageOptions(method=arguments.coverage, support=finds_inventions)
     settings = {name: getattr(arguments, name) for name in ("batch_tokens", "src_lang", "tgt_lang")}
-    form = form_of(arguments)
+    form, names = form_of(arguments), column_names(arguments)
 
-    def score(pairs: list[Pair]) -> list[dict[str, Any]]:
+    def score(pairs: list[Pair]) -> list[dict[str, Any] | Failure]:
         sources, translations = zip(*pairs, strict=True)
         if translator is None:
             assert judge is not None  # or else the command needs a model
             languages = {"src_lang": arguments.src_lang, "tgt_lang": arguments.tgt_lang}
             return [judged_record(judgement) for judgement in judge.score(sources, translations, **languages)]
-        return list(
-            map(record_of, translator.score(sources, translations, coverage=coverage, judge=judge, **settings))
-        )
+        try:
+            scored = translator.score(sources, translations, coverage=coverage, judge=judge, **settings)
+        except ValueError as error:
+            if judge is None or len(pairs) > 1:
+                raise  # with more than one pair, until those that fail are found
+            # if it is the model that fails, it does so again
+            [translation] = translator.score(sources, translations, coverage=coverage, **settings)
+            return [Failure(describe(error), record_of(translation))]
+        return list(map(record_of, scored))
 
     def columns(pair_index: int, pair: Pair, record: dict[str, Any] | Failure) -> list[list[str]]:
-        values = {} if isinstance(record, Failure) else record
-        row = ReportRow(pair_index + 1, *pair, record, tsv_columns(record), values)
+        values = record.record if isinstance(record, Failure) else record
+        row = ReportRow(pair_index + 1, *pair, record, tsv_columns(values, names), values)
         if form == "tsv" and not has_checks(arguments):
             return [["\t".join([str(row.label), *row.columns])]]
         return [report_lines(form, row)]

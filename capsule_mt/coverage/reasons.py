@@ -92,7 +92,7 @@ REASONS: Mapping[str, Reason] = {
         "The translation seems to be in another language.",
         "not the language of translations, with a judge and the extra `auto`",
     ),
-    "order": Reason("probable", "Probably in another order.", "parts that change places, with a judge"),
+    "order": Reason("probable", "Probably in another order.", "sentences that change places, with a judge"),
     # of people's translations of news, one in forty: "not unlike", "fails to"
     "negation": _of_item("hint", "negation", "a *not* more than on the other side"),
     "perhaps_left_out": Reason("hint", "Perhaps left out{unverified}: {words}", "other marked words"),

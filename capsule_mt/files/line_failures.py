@@ -1,7 +1,7 @@
 """Translate lines together, so that an error on one line does not cost the others."""
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 from capsule_mt.messages import LineError
 
@@ -13,9 +13,13 @@ FAILED_LINES_STATUS = 3  # exit status of a command that has finished, but could
 
 
 class Failure(NamedTuple):
-    """The result of a line that could not be translated."""
+    """The result of a line that could not be translated.
+
+    record: what is known about it nevertheless, such as the model's score of a pair that a judge refuses.
+    """
 
     reason: str
+    record: Mapping[str, Any] = {}
 
 
 def translate_lines(

@@ -4,20 +4,21 @@ Legend: S tokens of the source, T tokens of the translation; words are those wit
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from capsule_mt.engine.library import product
 from capsule_mt.engine.program import Tensor
 from capsule_mt.judge.encoder import Encoder, mean_of
 from capsule_mt.models.tensors import floats, of_floats
+from capsule_mt.text.sentences import split_sentences
 from capsule_mt.text.tokenizer_protocol import Encoded
 from capsule_mt.text.words import is_mark, words_of
 
 NEAR = 1.0  # of what is not there, such as the neighbour of the first word: nothing speaks against it
 UNKNOWN_SIMILARITY = 0.5  # of a word without a counterpart to compare it with
-MIN_PAIRED = 4  # pairs of words from which an order is told
 SPECIAL_TOKENS = 2  # around each part of a text
 MAX_COMPARED = 1_000_000  # tokens of a source times tokens of its translation: takes 2 s
 
@@ -44,8 +45,8 @@ class PairEvidence(NamedTuple):
     """What an encoder shows of a source and its translation.
 
     similarity: the cosine of the two texts.
-    disorder: the share of pairs of nearest words that change their order, times the root of their number: the longer
-        the texts, the less an order changes by chance.
+    disorder: how much nearer two sentences are to their counterparts in the other order than in the same one; 0 if no
+        sentences change their order.
     """
 
     source: tuple[WordEvidence, ...]
@@ -61,11 +62,12 @@ class PairEvidence(NamedTuple):
 class _Encoded(NamedTuple):
     """A text.
 
-    words: their spans, and the indices of their tokens. states: of the tokens in the layer of words.
-    mean: over all tokens in the highest layer.
+    words: their spans, and the indices of their tokens. sentences: the indices of their words.
+    states: of the tokens in the layer of words. mean: over all tokens in the highest layer.
     """
 
     words: list[tuple[int, int, list[int]]]
+    sentences: list[list[int]]
     states: Tensor
     mean: Sequence[float]
 
@@ -122,7 +124,17 @@ class Witness:
         numbers = b"".join(memoryview(part.buffer)[width:-width].tobytes() for part in rows)
         means = [mean_of(part[top]) for part in parts]
         mean = [math.fsum(column) / len(means) for column in zip(*means, strict=True)]
-        return _Encoded(words, Tensor(numbers, "F32", (len(numbers) // (4 * width), width)), mean)
+        states = Tensor(numbers, "F32", (len(numbers) // (4 * width), width))
+        return _Encoded(words, _sentences_of(text, words), states, mean)
+
+
+def _sentences_of(text: str, words: Sequence[tuple[int, int, list[int]]]) -> list[list[int]]:
+    """Return the indices of the words of each sentence, without sentences that have none."""
+    starts = [sentence.start for sentence in split_sentences(text)]
+    sentences: list[list[int]] = [[] for _ in starts]
+    for index, (start, *_) in enumerate(words):
+        sentences[bisect_right(starts, start) - 1].append(index)
+    return [indices for indices in sentences if indices]
 
 
 def _evidence(source: _Encoded, target: _Encoded) -> PairEvidence:
@@ -140,7 +152,7 @@ def _evidence(source: _Encoded, target: _Encoded) -> PairEvidence:
         _words_against(source.words, similarities, words, similarity),
         _words_against(target.words, transposed, columns, similarity),
         similarity,
-        _disorder(words),
+        _disorder(words, source.sentences, target.sentences),
     )
 
 
@@ -241,14 +253,32 @@ def _two_best(rows: Matrix) -> tuple[list[float], list[float]]:
     return best, second
 
 
-def _disorder(words: Matrix) -> float:
-    """Return the disorder of the mutually nearest words; 0 for too few words to tell."""
-    forward = [max(range(len(row)), key=row.__getitem__) for row in words if row]
-    columns = list(zip(*words, strict=True))
-    backward = [max(range(len(column)), key=column.__getitem__) for column in columns]
-    paired = [target for source, target in enumerate(forward) if backward[target] == source]
-    if len(paired) < MIN_PAIRED:
+def _disorder(words: Matrix, sentences: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> float:
+    """Return the largest gain of two sentences, each the nearest of its nearest, that change their order.
+
+    words: the similarities of the words of the source to those of the translation.
+    sentences, others: the indices of the words of the source's sentences, and of the translation's.
+    """
+    if len(sentences) < 2 or len(others) < 2:
         return 0.0
-    num_pairs = len(paired) * (len(paired) - 1) / 2
-    exchanged = sum(later < earlier for i, earlier in enumerate(paired) for later in paired[i + 1 :])
-    return exchanged / num_pairs * math.sqrt(len(paired))
+    near = [
+        [_nearness([[words[row][column] for column in there] for row in here]) for there in others]
+        for here in sentences
+    ]
+    forward = [max(range(len(row)), key=row.__getitem__) for row in near]
+    backward = [max(range(len(column)), key=column.__getitem__) for column in zip(*near, strict=True)]
+    paired = [(here, there) for here, there in enumerate(forward) if backward[there] == here]
+    return max(
+        (
+            near[first][far] + near[second][close] - near[first][close] - near[second][far]
+            for (first, far), (second, close) in combinations(paired, 2)
+            if close < far
+        ),
+        default=0.0,
+    )
+
+
+def _nearness(similarities: Matrix) -> float:
+    """Return how near two sentences are: the mean over their words of the nearest word of the other sentence."""
+    columns = list(zip(*similarities, strict=True))
+    return (sum(map(max, similarities)) / len(similarities) + sum(map(max, columns)) / len(columns)) / 2

@@ -288,7 +288,7 @@ def constants() -> dict[str, Any]:
         "QUOTE_MARKS": certain.QUOTE_MARKS,
         **{name: getattr(rounds, name) for name in ("RETRY_BEAMS", "MAX_RETRIES")},
         "LARGEST_EVIDENCE": curves.LARGEST_EVIDENCE,
-        "LONGEST_REPEATED_PHRASE": repetition.LONGEST_REPEATED_PHRASE,
+        **{name: getattr(repetition, name) for name in ("LONGEST_REPEATED_PHRASE", "REFLEXIVES")},
         "MIN_COPIED_LETTERS": piece_coverage.MIN_COPIED_LETTERS,
         "DOUBT_THRESHOLD": supported.DOUBT_THRESHOLDS["likely"],
         **{name: getattr(supported, name) for name in ("LOG_PROB_WEIGHT", "MIN_LOG_PROB", "NEIGHBOUR_WEIGHT")},

@@ -1024,6 +1024,29 @@ def test_a_judge_with_and_without_a_model(run_score, call, refusal_of, monkeypat
     assert "--adequacy; it was removed: `--judge` finds" in refusal_of(score, *FILES, "--judge", "--adequacy")
 
 
+def test_a_pair_that_only_the_judge_refuses_keeps_its_score(run_score, monkeypatch, tmp_path):
+    class Refuses(RaisesAlarm):
+        def judgement(self, source):
+            if source == SOURCES[1]:
+                raise ValueError("too long: cut it")
+            return super().judgement(source)
+
+    monkeypatch.setattr(Judge, "from_pretrained", lambda name: Refuses())
+    _, rows, _ = run_score(*FILES)
+    code, judged, complaints = run_score(*FILES, "--judge", "NAME", "--coverage")
+    assert (code, [row[:3] for row in judged]) == (3, rows)
+    assert {len(row) for row in judged} == {7}
+    assert [row[4] for row in judged[:2]] == [
+        f"Probably left out: {SOURCES[0].split()[0]}",
+        "Not checked: ValueError: too long: cut it",
+    ]
+    assert complaints.count("pair 2: ValueError: too long: cut it") == 1
+    run_score(*FILES, "--judge", "NAME", "--output", "scores.jsonl")
+    records = [json.loads(line) for line in lines_of(tmp_path / "scores.jsonl")]
+    assert [("judgement" in record, "error" in record) for record in records[:2]] == [(True, False), (False, True)]
+    assert f"{records[1]['score']:.4f}" == rows[1][1]
+
+
 def test_no_pairs_are_an_error(run_score, tmp_path):
     with pytest.raises(ValueError, match=r"^stdin: no pairs to score"):
         run_score("--output", "scores.tsv", text="")

@@ -4,7 +4,7 @@
 
 MARKED.tsv has the columns of HalOmi: `src_text` and `mt_text`, and these with <<<marks>>> around what was left out
 (`omit_spans`) and made up (`hall_spans`). Each --clean names a domain, a file of sources and one of their human
-translations, also as .gz; all are read in both directions.
+translations, also as .gz; all are read in both directions. Lines joined by threes choose when sentences are exchanged.
 """
 
 import argparse
@@ -28,6 +28,7 @@ RIDGE = 2.0  # on standardised weights
 NUM_STEPS = 60  # of Newton's method, which converges in ten
 NUM_FOLDS = 10  # pairs are left out together, since their words are alike
 FLAGGED = 0.002  # share of a domain's clean pairs above a threshold
+JOINED = 3  # lines of a text of several sentences
 LAYERS = (8, 12)
 PROBES = (
     ("The ferry to the island leaves at noon.", "Die Fähre zur Insel fährt mittags ab."),
@@ -134,9 +135,15 @@ def fit_words(pairs: Sequence[MarkedPair], evidence: Sequence[PairEvidence]) -> 
 
 
 def fit_reasons(
-    left_out: WordOdds, made_up: WordOdds, clean: Mapping[str, Sequence[PairEvidence]]
+    left_out: WordOdds,
+    made_up: WordOdds,
+    clean: Mapping[str, Sequence[PairEvidence]],
+    joined: Mapping[str, Sequence[PairEvidence]],
 ) -> dict[str, dict[str, Any]]:
-    """Return the threshold of each reason: the strictest of those that flag `FLAGGED` of the pairs of a domain."""
+    """Return the threshold of each reason: the strictest of those that flag `FLAGGED` of the pairs of a domain.
+
+    joined: pairs of several sentences, for the order of sentences.
+    """
     statistics = {
         domain: [
             statistics_of(
@@ -151,13 +158,25 @@ def fit_reasons(
         ]
         for domain, pairs in clean.items()
     }
-    reasons: dict[str, dict[str, Any]] = {}
-    for name in next(iter(statistics.values()))[0]:
-        by_domain = {domain: np.array([row[name] for row in rows]) for domain, rows in statistics.items()}
-        threshold = max(float(np.quantile(values, 1 - FLAGGED, method="higher")) for values in by_domain.values())
-        flagged = {domain: [int((values > threshold).sum()), len(values)] for domain, values in by_domain.items()}
-        reasons[name] = {"threshold": threshold, "flagged": flagged}
-    return reasons
+    values = {
+        name: {domain: np.array([row[name] for row in rows]) for domain, rows in statistics.items()}
+        for name in next(iter(statistics.values()))[0]
+    }
+    # the other direction of a pair has the same disorder
+    values["order"] = {domain: np.array([pair.disorder for pair in pairs]) for domain, pairs in joined.items()}
+    return {name: _threshold(by_domain) for name, by_domain in values.items()}
+
+
+def _threshold(by_domain: Mapping[str, Array]) -> dict[str, Any]:
+    threshold = max(float(np.quantile(values, 1 - FLAGGED, method="higher")) for values in by_domain.values())
+    flagged = {domain: [int((values > threshold).sum()), len(values)] for domain, values in by_domain.items()}
+    return {"threshold": threshold, "flagged": flagged}
+
+
+def joined_by_threes(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return texts of several lines each, beside their translations."""
+    groups = (zip(*pairs[start : start + JOINED], strict=True) for start in range(0, len(pairs) - JOINED + 1, JOINED))
+    return [(" ".join(sources), " ".join(targets)) for sources, targets in groups]
 
 
 def compared(witness: Witness, pairs: Sequence[tuple[str, str]]) -> list[PairEvidence]:
@@ -174,13 +193,14 @@ def fit(
     words = fit_words(marked, compared(witness, [(pair.source, pair.target) for pair in marked]))
     left_out, made_up = read_odds(words["left out"]), read_odds(words["made up"])
     human = {domain: compared(witness, pairs) for domain, pairs in clean.items()}
+    joined = {domain: compared(witness, joined_by_threes(pairs)) for domain, pairs in clean.items()}
     probes = [evidence.similarity for evidence in compared(witness, PROBES)]
     return {
         "layers": list(LAYERS),
         "probes": [[*texts, round(cosine, 4)] for texts, cosine in zip(PROBES, probes, strict=True)],
         "evidence": list(EVIDENCE),
         "words": words,
-        "reasons": fit_reasons(left_out, made_up, human),
+        "reasons": fit_reasons(left_out, made_up, human, joined),
     }
 
 

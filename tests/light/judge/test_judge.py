@@ -14,7 +14,7 @@ from capsule_mt.coverage.reasons import LEVELS
 from capsule_mt.files.lines import judgement_record
 from capsule_mt.judge.judge import MAX_PROBE_DEVIATION
 from capsule_mt.judge.numbers import JudgeNumbers, WordOdds, largest_window, read_numbers
-from capsule_mt.judge.witness import EVIDENCE, Witness
+from capsule_mt.judge.witness import EVIDENCE, Witness, _disorder
 from capsule_mt.models.tensors import floats
 from tests.light.judge.encoders import LAYERS, POSITIONS, WIDTH, sentence, write_encoder
 
@@ -85,12 +85,24 @@ def test_the_other_direction_is_the_same_evidence_swapped(witness):
     assert there.disorder == pytest.approx(there.swapped().disorder)
 
 
-def test_disorder_counts_exchanged_pairs_and_more_of_them_count_more(witness):
-    words = sentence(random.Random(3), 8)
-    orders = [words, [*words[4:], *words[:4]], words[::-1]]
-    evidence = witness.compare([" ".join(words)] * 3, [" ".join(order) for order in orders])
-    assert [pair.disorder for pair in evidence] == pytest.approx([0.0, 16 / 28 * 8**0.5, 8**0.5])
-    assert witness.compare(["bal den fir"], ["fir den bal"])[0].disorder == 0.0  # too few words to tell
+def test_disorder_is_the_gain_of_sentences_that_change_their_order(witness):
+    first, second, third = "Bal den fir.", "Gom kun bal.", "Kal bal gom den."
+    source = f"{first} {second} {third}"
+    targets = [f"{first} {second} {third}", f"{second} {first} {third}", f"{first} {second[:-1]}, {third}", first]
+    evidence = witness.compare([source] * 4, targets)
+    assert [pair.disorder > 0 for pair in evidence] == [False, True, False, False]
+    # of words in one sentence, the order is not told
+    assert witness.compare(["Bal den fir gom kun."], ["Kun gom fir den bal."])[0].disorder == 0.0
+
+
+def test_disorder_is_that_of_plain_loops():
+    """Four words in two sentences on each side, of which each is nearest to the other one's counterpart."""
+    words = [[0.1, 0.2, 0.9, 0.4], [0.3, 0.1, 0.5, 0.8], [0.7, 0.3, 0.2, 0.1], [0.2, 0.6, 0.3, 0.3]]
+    halves = [[0, 1], [2, 3]]
+    exchanged = (0.9 + 0.8 + 0.9 + 0.8) / 4 + (0.7 + 0.6 + 0.7 + 0.6) / 4
+    same = (0.2 + 0.3 + 0.3 + 0.2) / 4 + (0.2 + 0.3 + 0.3 + 0.3) / 4
+    assert _disorder(words, halves, halves) == pytest.approx(exchanged - same)
+    assert _disorder(words, [[0, 1, 2, 3]], halves) == _disorder(words[2:] + words[:2], halves, halves) == 0.0
 
 
 def test_a_text_of_more_tokens_than_the_encoder_reads_is_compared_in_parts(witness):
