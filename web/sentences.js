@@ -1,7 +1,7 @@
 // Where a text may be cut: into sentences, and a sentence that is too long into pieces. It follows text/sentences.py.
 
 import {
-  BEFORE_NUMBERS, BULLETS, CLAUSE_ENDS_PATTERN, CLOSING, FIRST_ITEM_PATTERN, GOES_ON_PATTERN, INITIALS_PATTERN, LINES_PATTERN,
+  BEFORE_NUMBERS, BULLETS, CLAUSE_ENDS_PATTERN, CLOSING, GOES_ON_PATTERN, INITIALS_PATTERN, LINES_PATTERN,
   LONGEST_CHARACTER, MASKED_DOT, MIN_LAST_WORD, OPENING, QUOTED_PATTERN, ROMAN_NUMERAL_PATTERN, SENTENCE_ENDS_PATTERN, SENTENCE_REACH,
   SPACED_CLOSING, SPACED_DOTS_PATTERN, UNSPACED_END_PATTERN, UNSPACED_STOPS,
 } from "./interface.js";
@@ -11,7 +11,6 @@ import { firstOf, isLower } from "./words.js";
 const LINES = regex(LINES_PATTERN, "gu");
 const CLAUSE_ENDS = regex(CLAUSE_ENDS_PATTERN, "gu");
 const QUOTED = regex(QUOTED_PATTERN, "gu");
-const FIRST_ITEM = regex(`^[\\s]*${FIRST_ITEM_PATTERN}`);
 const SPACED_DOTS = regex(SPACED_DOTS_PATTERN, "gu");
 const GOES_ON = regex(`^${GOES_ON_PATTERN}`);
 const ROMAN_NUMERAL = regex(`^${ROMAN_NUMERAL_PATTERN}$`);
@@ -43,21 +42,18 @@ export function splitSentences(text, rules) {
 
 /** Return where sentences of a line end, but for the last one. */
 function endsOf(line, ends, rules) {
-  const items = itemStarts(line);
-  const cuts = new Set(items);
-  let [start, itemIndex, quotes, quoteIndex] = [0, 0, null, 0];
+  const cuts = [];
+  let [start, quotes, quoteIndex] = [0, null, 0];
   for (const match of line.matchAll(ends)) {
     const after = match.index + match[0].length;
-    if (after === line.length) continue;
-    while (items[itemIndex] <= match.index) start = Math.max(start, items[itemIndex++]);
-    if (!endsSentence(line, start, match.index, match[0], rules)) continue;
+    if (after === line.length || !endsSentence(line, start, match.index, match[0], rules)) continue;
     quotes ??= Array.from(line.matchAll(QUOTED), ({ 0: quote, index }) => [index, index + quote.length]);
     while (quotes[quoteIndex]?.[1] <= after) quoteIndex++;
     if (quotes[quoteIndex]?.[0] < after) continue;
     start = after;
-    cuts.add(after);
+    cuts.push(after);
   }
-  return [...cuts].sort((cut, otherCut) => cut - otherCut);
+  return cuts;
 }
 
 /** Replace the dots of ". . ." that do not end a sentence: all but the first after a word, or a fourth one. */
@@ -68,25 +64,6 @@ function withoutSpacedDots(text) {
     return dots.replaceAll(" ", "").length > 3 ? `${hidden.slice(0, -1)}.` : hidden;
   });
 }
-
-/** Return where the further items of a list begin in a line: "1. The first item 2. The second item". */
-function itemStarts(line) {
-  const first = FIRST_ITEM.exec(line);
-  if (!first) return [];
-  const [bullet, end] = [first[1] ?? "", first[3]];
-  const starts = [];
-  const following = new RegExp(`(?<=\\s)${escaped(bullet)}(\\p{Nd}+|[b-z])${escaped(end)}\\s+(?=\\p{L})`, "gu");
-  following.lastIndex = first[0].length;
-  for (let match, mark = markAfter(first[2]); (match = following.exec(line));) {
-    if (match[1] !== mark) continue;
-    starts.push(match.index);
-    mark = markAfter(mark);
-  }
-  return starts;
-}
-
-/** Return the number or the letter of the next item of a list. */
-const markAfter = (mark) => (/^\p{Nd}+$/u.test(mark) ? String(Number(mark) + 1) : String.fromCharCode(mark.charCodeAt(0) + 1));
 
 function endsSentence(text, start, offset, stop, rules) {
   const after = offset + stop.length;

@@ -83,9 +83,6 @@ QUOTED += rf'|(?<![^\s(\[])"[^"]{{1,{MAX_QUOTE}}}"(?!\w)'
 QUOTE_MARKS = frozenset("".join(pair[0] for pair in _PAIRS) + '"')
 # a clause goes on after a quote in Japanese and Chinese: 「行こう。」と, 「走！」的
 GOES_ON = r"[とっがはをのもに的、，,]"
-# a line that begins with "1.", "2)", "a." or "• 3.", and may go on with the next number
-FIRST_ITEM = r"([\u2022\u2043\u2023*]\s?)?(\d{1,3}|a)(\.\)|[.)])\s+(?=\w)"
-LEADING_ITEM = rf"\s*{FIRST_ITEM}"
 
 # the sign between groups of three digits, from CLDR 48; of languages with several forms, the most frequent one
 _LANGUAGES_OF_GROUPING = {
@@ -179,17 +176,11 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
 
 def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
     """Return the offsets at which sentences of a line end, except the last one."""
-    items = _item_starts(text, line)
-    start, ends = line.start, list(items)
-    item_index, quote_index = 0, 0  # of the first that may begin, or end, after the stop
+    start, ends = line.start, list[int]()
     quotes: list[Span] | None = None
+    quote_index = 0  # of the first that may end after the stop
     for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, line.start, line.end):
-        if match.end() == line.end:
-            continue
-        while item_index < len(items) and items[item_index] <= match.start():
-            start = max(start, items[item_index])
-            item_index += 1
-        if not _ends_sentence(text, start, match, rules):
+        if match.end() == line.end or not _ends_sentence(text, start, match, rules):
             continue
         if quotes is None:
             quotes = _quotes_in(text[line.start : line.end])
@@ -199,7 +190,7 @@ def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
         if not (quote_index < len(quotes) and quotes[quote_index].start < offset):
             start = match.end()
             ends.append(start)
-    return sorted({*ends})
+    return ends
 
 
 def _quotes_in(line: str) -> list[Span]:
@@ -221,29 +212,6 @@ def _without_spaced_dots(text: str) -> str:
         return f"{dots[:-1]}." if dots.count(MASKED_DOT) > 3 else dots
 
     return re.sub(SPACED_DOTS, masked, text)
-
-
-def _item_starts(text: str, line: Span) -> list[int]:
-    """Return where the further items of a list begin in a line: "1. The first item 2. The second item"."""
-    if text[line.start : line.start + 2].isalpha():  # a fast answer for most lines
-        return []
-    first = re.compile(LEADING_ITEM).match(text, line.start, line.end)
-    if first is None:
-        return []
-    bullet, mark, end = first[1] or "", first[2], first[3]
-    starts: list[int] = []
-    following = re.compile(rf"(?<=\s){re.escape(bullet)}(\d+|[b-z]){re.escape(end)}\s+(?=[^\W\d_])")
-    next_mark = _after(mark)
-    for match in following.finditer(text, first.end(), line.end):
-        if match[1] == next_mark:
-            starts.append(match.start())
-            next_mark = _after(next_mark)
-    return starts
-
-
-def _after(mark: str) -> str:
-    """Return the number or the letter of the next item of a list."""
-    return str(int(mark) + 1) if mark.isdecimal() else chr(ord(mark) + 1)
 
 
 def split_to_fit(text: str, span: Span, fits: Callable[[Span], bool]) -> list[Span]:

@@ -197,7 +197,6 @@ def patterns() -> dict[str, str]:
         "SENTENCE_ENDS": sentences.ENDS,
         "UNSPACED_END": sentences.UNSPACED_END,
         "QUOTED": sentences.QUOTED,
-        "FIRST_ITEM": sentences.FIRST_ITEM,
         "GOES_ON": sentences.GOES_ON,
         "SPACED_DOTS": sentences.SPACED_DOTS,
         "INITIALS": sentences.INITIALS,
