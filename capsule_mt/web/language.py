@@ -162,7 +162,6 @@ def patterns() -> dict[str, str]:
         "UNSPACED_SCRIPTS": words.UNSPACED_SCRIPTS,
         "CJK": words.CJK,
         "ENTITY": entities.ENTITY.pattern,
-        "NO_BREAK_AFTER_NUMBER": entities.NO_BREAK_AFTER_NUMBER,
         "ROMAN_WORD": rewriting.ROMAN_WORD,
         "BEFORE_CODE_COMMA": rewriting.BEFORE_CODE_COMMA,
         "WORD_BEGINS": rewriting.SENTENCE_START,
