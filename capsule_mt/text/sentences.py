@@ -70,9 +70,7 @@ ENDS = f"{_SPACED_END}|{_UNSPACED_STOP}"
 _BREAKS = r"\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029"  # a tab separates columns
 LINES = f"[^{_BREAKS}]+"
 CLAUSE_ENDS, SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])", r"\s+"
-SPACED_DOTS = r"\.(?: \.){2,}"  # the ellipsis of some books
 BULLETS = " \xa0\t\u2022\u2043\u2023*-\u2013"
-MASKED_DOT = "\u2024"
 # Text between quotes or brackets stays in one piece, if it is not longer than this.
 MAX_QUOTE = 250
 _PAIRS = ("()", "[]", "«»", "»«", "„“”", "“”", "「」", "『』", "《》", "（）", "【】")  # opening mark, closing marks
@@ -164,10 +162,9 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
         if first_end is None or first_end.end() == len(text):  # a fast answer for most texts
             return [Span(0, len(text.rstrip()))]
     spans = []
-    masked = _without_spaced_dots(text)
     for line in (Span(*match.span()) for match in re.finditer(LINES, text)):
         start = line.start
-        for end in _ends_of(masked, line, rules):
+        for end in _ends_of(text, line, rules):
             spans.append(Span(start, end))
             start = end
         spans.append(Span(start, line.end))
@@ -198,20 +195,6 @@ def _quotes_in(line: str) -> list[Span]:
     if QUOTE_MARKS.isdisjoint(line):
         return []
     return [Span(*quote.span()) for quote in re.finditer(QUOTED, line)]
-
-
-def _without_spaced_dots(text: str) -> str:
-    """Replace the dots of ". . ." that do not end a sentence: all but the first one after a word, or a fourth one."""
-    if ". . ." not in text:
-        return text
-
-    def masked(match: re.Match[str]) -> str:
-        dots = match[0].replace(".", MASKED_DOT)
-        if match.string[match.start() - 1 : match.start()].strip():
-            return f".{dots[1:]}"
-        return f"{dots[:-1]}." if dots.count(MASKED_DOT) > 3 else dots
-
-    return re.sub(SPACED_DOTS, masked, text)
 
 
 def split_to_fit(text: str, span: Span, fits: Callable[[Span], bool]) -> list[Span]:
@@ -260,9 +243,9 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], rules: Rules) ->
     if text[match.start() - 1 : match.start()] in ("[", "("):
         return False  # "[...]"
     following = text[match.end() : match.end() + REACH]
-    next_word = following.lstrip().lstrip(f"{OPENING}{MASKED_DOT} ")
-    if next_word[:1] == "," or (not next_word and MASKED_DOT in following):
-        return False  # German ",,", or only an ellipsis remains
+    next_word = following.lstrip().lstrip(f"{OPENING} ")
+    if next_word[:1] == ",":
+        return False  # German ",,"
     mark = re.split(ANY_CLOSING, stop, maxsplit=1)[0]
     preceding = text[max(start, match.start() - REACH) : match.start()].rsplit(maxsplit=1)
     written = preceding[-1].lstrip(OPENING + BULLETS) if preceding else ""
