@@ -177,11 +177,8 @@ function editAt(text, { id, stage, model, back }, call, [start, end], writtenIn)
 
 /** Return the marks of emphasis around a text, such as "**", and the edits between them. */
 function emphasised(text, rows, call, [start, end]) {
-  const content = text.slice(start, end);
-  const length = Math.min(...[/^(.)\1*/, /([*_~])\1*$/].map((run) => run.exec(content)[0].length));
-  // a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
-  if (length === content.length) return [{ row: "lacked sign", start, end, model: "", back: content }];
-  const [mark, first, last] = [{ row: "emphasis", model: "", back: content.slice(0, length) }, start + length, end - length];
+  const [back] = /^(.)\1*/.exec(text.slice(start, end));
+  const [mark, first, last] = [{ row: "emphasis", model: "", back }, start + back.length, end - back.length];
   return [{ ...mark, start, end: first }, ...editsIn(text, rows, call, [first, last]), { ...mark, start: last, end }];
 }
 
@@ -211,7 +208,6 @@ function lackedMark(character) {
 // ---- functions that rows name: what the model reads, `COPY`, or null
 const FUNCTIONS = {
   tag: (_, text, span) => (BLOCK_TAG.test(text.slice(...span)) ? BREAK : ""),
-  sign: () => "",
   /** Return a capitalised word that the vocabulary lacks in lowercase or without accents, if it knows it so. */
   lowered({ vocabulary }, text, [start, end]) {
     const word = text.slice(start, end);

@@ -169,7 +169,7 @@ EMOJI = (
 _EMOJI = rf"{EMOJI}+(?:\s*{EMOJI}+)*"
 # Markdown's marks around words; underscores inside words are code
 EMPHASIS = "|".join(
-    rf"(?<![\w*~\\]){mark}(?=[\w\"'\u201c\u2018\xab(\[{{<%$])[^*~\n]{{0,1000}}?(?<=[^\s*~\\]){mark}(?![\w*~])"
+    rf"(?<![\w*~\\]){mark}(?=[^\W_]|[\"'\u201c\u2018\xab(\[{{<%$])[^*~\n]{{0,1000}}?(?<=[^\s*~\\]){mark}(?![\w*~])"
     for mark in (r"\*\*\*", r"\*\*", r"\*", "__", "_", "~~")
 )
 CURRENCIES = "\xa2-\xa5\u20a0-\u20cf"
@@ -270,9 +270,9 @@ ROWS = tuple(Row(*row) for row in (
     ("note", "keep", "signs", rf"[{_SUPERSCRIPTS}*]|[\[(][1-9]", rf"(?:(?<=[^\W_])|{_AFTER_MARK}|(?<!\S))[{_SUPERSCRIPTS}]+(?![\u1d2c-\u1dbf])"
      rf"|(?:(?<={LETTER}{{2}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\]|\([1-9]\d?\))+(?!\()|(?<={LETTER}{{2}})\*{{1,3}}(?![\w*])"
      rf"|(?<={LETTER} )\([1-9]\d?\)", "", COPY, None, "the end.[2]", "the end."),
-    # an author's; and "<< Back", which vocabularies read as "< < Back"
-    ("remark of author", "keep", "signs", r"\[[-s+*!?.\u2026]|\([-s+*!?.\u2026]|<<", r"(?<=[^\n])[\[(](?:sic|[-+*!?]|\.\.\.|\u2026)[\])]"
-     r"|(?<!\S)<<(?!\S)", "", COPY, None, "he goed [sic] home", "he goed  home"),
+    # an author's; "<< Back", which vocabularies read as "< < Back"; blanks to fill in, as in "My name is ____"
+    ("remark of author", "keep", "signs", r"\[[-s+*!?.\u2026]|\([-s+*!?.\u2026]|<<|__", r"(?<=[^\n])[\[(](?:sic|[-+*!?]|\.\.\.|\u2026)[\])]"
+     r"|(?<!\S)<<(?!\S)|(?<!\w)__+(?!\w)", "", COPY, None, "he goed [sic] home", "he goed  home"),
     ("private character", "keep", "unknown", ITEM, ITEM, COPY, COPY, None, f"one {ITEM} two", "one Tom two"),
     # ---- form: what the model reads in another form
     ("entity", "form", "", "&", r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});", ":entity", None, None, "a&nbsp;b", "a b"),
@@ -306,7 +306,7 @@ ROWS = tuple(Row(*row) for row in (
     # with others that follow it
     ("unknown word", "late", "unknown", "", rf"{_UNKNOWN_WORD}(?:[^\w\n{BREAK}{ITEM}.!?\u2026\u3002\uff01\uff1f]{{1,3}}{_UNKNOWN_WORD})*",
      COPY, COPY, None, "ask Brz\u0119cz now", "ask Tom now"),
-    ("lacked sign", "late", "signs", "", r"(?=\W)<lacked>", ":sign", COPY, None, "one \u2260 two", "one  two"),
+    ("lacked sign", "late", "signs", "", r"(?=\W)<lacked>", "", COPY, None, "one \u2260 two", "one  two"),
     # ---- before, after: the edges of a sentence, which are copied
     # bullets, also with a box to check, "3)" and "a)", a dash before a word with a capital, as in a dialogue; an ellipsis before one
     ("bullet", "before", "", "", r"(?:(?:>\s+)*[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
