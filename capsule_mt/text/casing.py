@@ -17,7 +17,6 @@ from capsule_mt.text.sentences import Span, language_code, split_sentences
 from capsule_mt.text.vocabulary import LOG_RANK_OF_UNKNOWN, Vocabulary
 
 CAPITALS, LOWERCASE = "capitals", "lowercase"
-LOWERCASE_START = "lowercase start"  # "the man is in London."
 DOTLESS_I_LANGUAGES = frozenset({"tr", "az"})  # whose pairs are I and \u0131, \u0130 and i
 MIN_LETTERS = 7  # of a text in capitals; fewer may be abbreviations
 LINE = rf"[^\n{BREAK}]+"
@@ -49,14 +48,11 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
     lines: Lines = []
     end = 0
     for match in re.finditer(LINE, text):
-        line, case = casing.in_sentence_case(match[0])
+        line, case, length = casing.in_sentence_case(match[0])
         written += [text[end : match.start()], line]
         end = match.end()
-        if case == LOWERCASE_START:  # of the first sentence alone
-            start = next(offset for offset in range(*match.span()) if text[offset].isalpha())
-            lines.append((Span(match.start(), start + 1), LOWERCASE))
-        elif case is not None:
-            lines.append((Span(*match.span()), case))
+        if case is not None:
+            lines.append((Span(match.start(), match.start() + length), case))
     return "".join([*written, text[end:]]), lines
 
 
@@ -74,22 +70,23 @@ class Casing(NamedTuple):
     vocabulary: Vocabulary
     language: str | None
 
-    def in_sentence_case(self, line: str) -> tuple[str, str | None]:
-        """Return a line in sentence case, and its case if it had another one."""
+    def in_sentence_case(self, line: str) -> tuple[str, str | None, int]:
+        """Return a line in sentence case, its case if it had another one, and the number of characters in that case."""
         if (lowercase := self.without_capitals(line)) is not None:
-            return lowercase, CAPITALS
+            return lowercase, CAPITALS, len(line)
         if not (line.islower() or line[:1].islower() or line[:1] in ".\u2026"):
-            return line, None  # most lines
+            return line, None, 0  # most lines
         words = _words(line)
         is_lowercase = bool(words) and _is_lowercase(words)
         if not (is_lowercase or (words and _begins_in_lowercase(words))):
-            return line, None
+            return line, None, 0
         if not self.vocabulary.covers(self._capitalised(words[0][0][0])):
-            return line, None  # some models read lowercase only
-        if is_lowercase:
-            starts = self._sentence_starts(words[0].string)
-            return self._with_names(self._with_capitals_at(starts, line)), LOWERCASE
-        return self._with_capitals_at([words[0].start()], line), LOWERCASE_START
+            return line, None, 0  # some models read lowercase only
+        first, letters = words[0].start(), list(line)
+        for offset in self._sentence_starts(words[0].string) if is_lowercase else [first]:
+            letters[offset] = self._capitalised(letters[offset])
+        cased = "".join(letters)
+        return (self._with_names(cased), LOWERCASE, len(line)) if is_lowercase else (cased, LOWERCASE, first + 1)
 
     def without_capitals(self, text: str) -> str | None:
         """Return a text in capitals in sentence case; `None` for any other text."""
@@ -118,19 +115,7 @@ class Casing(NamedTuple):
         """Yield the offset of the first character of each sentence of a line in lowercase."""
         candidate = re.sub(MAY_START, lambda match: match[0][:-1] + self._capitalised(match[0][-1]), line)
         for start, end in split_sentences(candidate, self.language):
-            yield next((offset for offset in range(start, end) if line[offset] == ITEM or line[offset].isalnum()), end)
-
-    def _with_capitals_at(self, offsets: Iterable[int], line: str) -> str:
-        """Return a line with capitals for the words that begin at some offsets.
-
-        Unknown words whose capital would come back as that of a name, such as "brb", stay as they are.
-        """
-        letters, starts = list(line), {*offsets}
-        for word in _words(line) if starts else ():
-            form = self._capitalised(word[0]) if word.start() in starts else ""
-            if form and (_is_known(form, self.vocabulary) or self._name_margin(word[0]) <= NAME_MARGIN):
-                letters[word.start()] = form[0]
-        return "".join(letters)
+            yield next((offset for offset in range(start, end) if line[offset] == ITEM or line[offset].isalnum()), start)
 
     def _with_names(self, line: str) -> str:
         """Return a line with capitals for names; words with a capital, such as the first one, stay as they are."""

@@ -53,7 +53,7 @@ TOKENS = re.compile(r"\(\?P=\w+\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\
 LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))"  # of a character beyond ASCII
 
 CASING = (
-    *("CAPITALS", "LOWERCASE", "LOWERCASE_START", "FINAL_MARKS"),
+    *("CAPITALS", "LOWERCASE", "FINAL_MARKS"),
     *("MIN_LINE_WORDS", "MIN_START_WORDS"),
     *("NAME_MARGIN", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
 )
