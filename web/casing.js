@@ -5,7 +5,7 @@
 
 import {
   ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, CAPITAL_BEGINS_PATTERN, CASED_WORD_PATTERN, FINAL_MARKS, ITEM, LINE_PATTERN,
-  LOG_RANK_OF_UNKNOWN, LOWERCASE, MAX_MARGIN_OF_WORDS, MAY_START_PATTERN, MIN_CAPITALS, MIN_LINE_WORDS,
+  LOWERCASE, MAY_START_PATTERN, MIN_CAPITALS, MIN_LINE_WORDS,
   MIN_START_WORDS, NAME_MARGIN, NO_WORDS_PATTERN, VARIABLE_PATTERN,
 } from "./interface.js";
 import { regex } from "./patterns.js";
@@ -106,9 +106,7 @@ class Casing {
   /** Return a text in capitals in sentence case; null for any other text. */
   withoutCapitals(text) {
     if (!isUpper(text)) return null;
-    const words = text.match(CASED_WORD) ?? [];
-    const margin = (total, word) => total + this.#abbreviationMargin(lowered(word, this.dotlessI));
-    if (!words.length || (lengthOf(words.join("")) < MIN_CAPITALS && words.reduce(margin, 0) >= MAX_MARGIN_OF_WORDS)) return null;
+    if (lengthOf((text.match(CASED_WORD) ?? []).join("")) < MIN_CAPITALS) return null;
     // in other languages, "İ" becomes two characters
     const [lowercase, starts] = [lowered(this.dotlessI ? text : text.replaceAll("İ", "I"), this.dotlessI), lastOffsets(CAPITAL_BEGINS, text)];
     const cased = lowercase.replace(/[^]/gu, (letter, offset) => (starts.has(offset) ? text.slice(offset, offset + letter.length) : letter));
@@ -150,7 +148,6 @@ class Casing {
   /** Return the log rank of a lowercase word, or of its capitalised form, minus that of the word in capitals. */
   #abbreviationMargin(word) {
     const upper = raised(word, this.dotlessI);
-    if (!this.vocabulary.covers(upper)) return -LOG_RANK_OF_UNKNOWN; // of "NÃO" the vocabulary may know only the lowercase form
     return Math.min(this.vocabulary.logRank(word), this.vocabulary.logRank(capitalised(word, this.dotlessI))) - this.vocabulary.logRank(upper);
   }
 }

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from capsule_mt.text.rules import BREAK, CASED_WORD, ITEM
 from capsule_mt.text.sentences import Span, language_code, split_sentences
-from capsule_mt.text.vocabulary import LOG_RANK_OF_UNKNOWN, Vocabulary
+from capsule_mt.text.vocabulary import Vocabulary
 
 CAPITALS, LOWERCASE = "capitals", "lowercase"
 DOTLESS_I_LANGUAGES = frozenset({"tr", "az"})  # whose pairs are I and \u0131, \u0130 and i
@@ -31,9 +31,6 @@ VARIABLE = "[a-hj-z]"  # "p implies q": a vocabulary has more capitals of these,
 # differences of log ranks: by BLEU on 346 lines of FLORES and 700 of Tatoeba, Portuguese and English
 NAME_MARGIN = 1.6
 ABBREVIATION_MARGIN, ABBREVIATION_LENGTHS = 1.0, range(2, 5)
-# the sum of a short text's margins: of words of two to six letters in FLORES and Tatoeba, half of them held out, it
-# takes 92 % for words, and 10 % of the abbreviations
-MAX_MARGIN_OF_WORDS = -5.0
 
 Lines = list[tuple[Span, str]]
 
@@ -90,10 +87,7 @@ class Casing(NamedTuple):
 
     def without_capitals(self, text: str) -> str | None:
         """Return a text in capitals in sentence case; `None` for any other text."""
-        if not text.isupper():
-            return None
-        words = re.findall(CASED_WORD, text)
-        if not words or (sum(map(len, words)) < MIN_LETTERS and not self._are_words(words)):
+        if not text.isupper() or sum(map(len, re.findall(CASED_WORD, text))) < MIN_LETTERS:
             return None
         # in other languages, "\u0130" becomes two characters in lowercase, and offsets must stay valid
         lowercase = self._lowered(text if has_dotless_i(self.language) else text.replace("\u0130", "I"))
@@ -136,15 +130,9 @@ class Casing(NamedTuple):
         lowercase, log_rank = self._lowered(word), self.vocabulary.log_rank
         return log_rank(lowercase) - log_rank(self._capitalised(lowercase))
 
-    def _are_words(self, words: Sequence[str]) -> bool:
-        """Whether words in capitals are more frequent in lowercase, or with one capital, than as abbreviations."""
-        return sum(self._abbreviation_margin(self._lowered(word)) for word in words) < MAX_MARGIN_OF_WORDS
-
     def _abbreviation_margin(self, word: str) -> float:
         """Return the log rank of a lowercase word, or of its capitalised form, minus that of the word in capitals."""
         capitals, log_rank = self._raised(word), self.vocabulary.log_rank
-        if not self.vocabulary.covers(capitals):
-            return -LOG_RANK_OF_UNKNOWN  # of "N\xc3O" the vocabulary may know only the lowercase form
         return min(log_rank(word), log_rank(self._capitalised(word))) - log_rank(capitals)
 
     def _lowered(self, text: str) -> str:

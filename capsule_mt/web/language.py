@@ -55,7 +55,7 @@ LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))
 CASING = (
     *("CAPITALS", "LOWERCASE", "FINAL_MARKS"),
     *("MIN_LINE_WORDS", "MIN_START_WORDS"),
-    *("NAME_MARGIN", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
+    *("NAME_MARGIN", "ABBREVIATION_MARGIN"),
 )
 # The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
 # Python would take 10 kB of a page
