@@ -12,7 +12,6 @@ from capsule_mt.text.reading import Part
 from capsule_mt.text.rules import CASED_WORD, ENCLOSING, SIGN_PAIRS, rows_of
 from capsule_mt.text.sentences import Span, stripped
 
-APOSTROPHE = r"(?<=[^\W\d_])'(?=[^\W\d_])"
 _CLOSING_MARKS, _FINAL_MARKS = "\"'\u201d\u2019\xbb)]", ".\u2026!?"
 LAST_WITH_FULL_STOP = "\u052f"  # Latin, Greek and Cyrillic letters end here
 MIN_WORDS = 6  # a shorter text without a full stop may be a label
@@ -59,20 +58,15 @@ def _has_pair(signs: str, sentence: str) -> bool:
 def without_enclosing(text: str, sentence: Span) -> Span:
     """Return the span inside the brackets and quotes that enclose a sentence whole, if it has letters.
 
-    A full stop may follow the closing mark; inside are no further marks of the same kind. An opening quote that only
-    another sentence closes is left out, too.
+    A full stop may follow the closing mark; inside are no further marks of the same kind.
     """
-    if text[sentence.start : sentence.start + 1] not in ENCLOSING:  # most sentences
-        return sentence
-    is_open = text.rfind('"', *sentence) == sentence.start
-    first = stripped(text, Span(sentence.start + is_open, sentence.end)).start
-    start, end = first, sentence.end - text.endswith(".", *sentence)
+    start, end = sentence.start, sentence.end - text.endswith(".", *sentence)
     while end - start > 2 and text[end - 1] == ENCLOSING.get(text[start]):
-        inner = re.sub(APOSTROPHE, "", text[start + 1 : end - 1])
+        inner = text[start + 1 : end - 1]
         if text[start] in inner or text[end - 1] in inner or not any(map(str.isalpha, inner)):
             break
         start, end = stripped(text, Span(start + 1, end - 1))
-    return Span(start, end if start > first else sentence.end)
+    return Span(start, end) if start > sentence.start else sentence
 
 
 def ending_of(text: str, sentence: Span) -> Part | None:

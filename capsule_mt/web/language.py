@@ -171,7 +171,6 @@ def patterns() -> dict[str, str]:
         "NO_WORDS": casing.NO_WORDS.pattern,
         "VARIABLE": casing.VARIABLE,
         "MAY_START": casing.MAY_START,
-        "APOSTROPHE": edges.APOSTROPHE,
         "LABEL": edges.LABEL,
         "FINAL_MARK": finishing.FINAL_MARK,
         "LABEL_COLON": finishing.LABEL_COLON,
