@@ -106,7 +106,6 @@ export function partnersOf(parts) {
  * earlier translations have lost, a list for each; `start`, `end`: its span of the user's text.
  */
 export class Piece {
-  isGlued = false; // only kept items separate it from the piece before
   mark = null; // what the model reads at the end of the sentence, if it reads another mark there: see `endingOf`
   sourceCase = null; // of the user's line, if the model reads it in sentence case instead
   isLabel = false; // whether it is the only word of the user's line, as in a menu
@@ -207,8 +206,8 @@ export class Piece {
 
   /** Return this piece with other parts or fields. */
   #with(parts, fields = {}) {
-    const { isGlued, mark, sourceCase, isLabel } = this;
-    return new Piece(this.form, parts, { isGlued, mark, sourceCase, isLabel, ...fields });
+    const { mark, sourceCase, isLabel } = this;
+    return new Piece(this.form, parts, { mark, sourceCase, isLabel, ...fields });
   }
 
   /** Return this piece with a colon after its last character, inside the tags around it. */
@@ -275,7 +274,7 @@ export class Piece {
       const ending = mark && first < mark.start && mark.end <= last ? mark : null;
       const piece = this.#with(partsIn(this.form, [first, last], ending), { mark: ending, isLabel: false });
       const sourceCase = this.sourceCase ?? (isLower(firstOf(piece.text)) ? LOWERCASE : null); // a model begins it with a capital
-      pieces.push(Object.assign(piece, { sourceCase, isGlued: !pieces.length && this.isGlued && piece.start === this.start }));
+      pieces.push(Object.assign(piece, { sourceCase }));
     }
     return pieces;
   }

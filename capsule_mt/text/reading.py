@@ -153,7 +153,6 @@ class Piece:
     was_cut: whether the source was longer (`truncation`).
     prefix: the tokens that its translation begins with.
     terms: the glossary's terms in it.
-    is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
     mark: what the model reads at the end of the sentence, if it reads another mark there.
     case: of the user's line, if the model reads it in sentence case instead.
     is_label: whether it is the only word of the user's line, as in a menu.
@@ -162,7 +161,7 @@ class Piece:
     source_prefix = ""
     encoded = Encoded([], ())
     words: Sequence[SourceWord] = ()
-    was_cut = is_glued = is_label = False
+    was_cut = is_label = False
     prefix: Sequence[int] = ()
     terms: "Sequence[Term]" = ()
     mark: Part | None = None
@@ -394,7 +393,6 @@ class Piece:
             piece.mark = mark
             # a model begins each part with a capital
             piece.case = self.case or (LOWERCASE if piece.text[:1].islower() else None)
-            piece.is_glued = not pieces and self.is_glued and piece.span.start == self.span.start
             piece.terms = [term for term in self.terms if overlaps(term.span, [piece.span])]
             pieces.append(piece)
         return pieces

@@ -1,8 +1,7 @@
 """Cut texts into pieces for the model, batch the pieces, and join their translations."""
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import NamedTuple, cast
 
@@ -126,9 +125,8 @@ class Segmenter(NamedTuple):
         if self.normalises and not self.split_sentences:  # breaks that sentencepiece drops, which would join two words
             readable = readable.replace("\v", " ").replace("\x85", " ")
         form = document.form = self._rewriter.read(readable)
-        cuts = _glued_cuts(form) if self.copies and form.edits else ()
         lone_token = ""  # a token on a line of its own is that of the next sentence
-        for start, end in _cut_at(cuts, self._sentences(form)):
+        for start, end in self._sentences(form):
             token_span, token = self.language_token(form.text[start:end])
             sentence = Span(start + token_span.end, end)
             if token:
@@ -147,7 +145,7 @@ class Segmenter(NamedTuple):
                 refuse_missing_target(self.tokenizer.language_tokens)
             textless_ids = self._textless_ids(token)
             for piece in self._fitting(form, sentence, f"{self.prefix}{token} " if token else self.prefix):
-                if self.copies and piece.parts[-1].end == sentence.end and end not in cuts and not piece.was_cut:
+                if self.copies and piece.parts[-1].end == sentence.end and not piece.was_cut:
                     piece = self._with_final_mark(piece, sentence.end)
                 unknown, copied_tokens = unknown_tokens(self.tokenizer, piece.text, piece.encoded), piece.copied_tokens
                 document.num_unknown += len(unknown - copied_tokens)
@@ -157,7 +155,6 @@ class Segmenter(NamedTuple):
                 is_unread_mark = self.normalises and is_mark(piece.text)
                 has_unknown_word = self.tokenizer.unknown_id in piece.ids and not is_unread_mark
                 if piece.has_words and (has_unknown_word or not textless_ids.issuperset(piece.ids)):
-                    piece.is_glued = piece.parts[0].start in cuts
                     piece.case = form.case_at(piece.span.start)
                     piece.is_label = label is not None and not piece.items
                     document.pieces.append(piece)
@@ -373,26 +370,6 @@ def _merged(words: Sequence[SourceWord]) -> list[SourceWord]:
     return merged
 
 
-def _glued_cuts(form: Form) -> set[int]:
-    """Return the offsets between a placeholder and a letter: a sentence ends or begins there, as in "{0}Welcome"."""
-    cuts, text = set[int](), form.text
-    for offset, edit in zip(form.offsets, form.edits, strict=True):
-        if edit.row == "placeholder":
-            cuts |= {offset} if text[max(offset - 1, 0) : offset].isalpha() else set()
-            cuts |= {offset + 1} if text[offset + 1 : offset + 2].isalpha() else set()
-    return cuts
-
-
-def _cut_at(cuts: Collection[int], spans: Sequence[Span]) -> list[Span]:
-    parts: list[Span] = []
-    offsets = sorted(cuts)
-    for span in spans:
-        inside = offsets[bisect_right(offsets, span.start) : bisect_left(offsets, span.end)]
-        edges = [span.start, *inside, span.end]
-        parts += map(Span, edges, edges[1:])
-    return parts
-
-
 def join_translations(
     document: Document, translations: Sequence[str], language: str | None = None
 ) -> tuple[str, list[int]]:
@@ -403,10 +380,9 @@ def join_translations(
     """
     joined = ""
     starts: list[int] = []
-    for index, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
+    for index, translation in enumerate(translations):
         separator = _text_before(document, index, language) if index or document.copies else ""
-        is_glued = piece.is_glued and not separator
-        if index and not separator.strip(" ") and not is_glued:
+        if index and not separator.strip(" "):
             separator = "" if runs_on(joined, translation) else separator or " "
         joined = with_space(with_space(joined, separator), translation)
         starts.append(len(joined) - len(translation))
