@@ -18,8 +18,7 @@ const LABEL = regex(`^${LABEL_PATTERN}`);
 
 /** Return a sentence without what is copied around it; empty if nothing remains to translate. */
 export function edgesOf(text, sentence, hasOrdinals) {
-  const inner = withoutCopiedEdges(text, sentence, hasOrdinals);
-  return inner[0] < inner[1] ? withoutEnclosing(text, inner) : inner;
+  return withoutEnclosing(text, withoutCopiedEdges(text, sentence, hasOrdinals));
 }
 
 /** Return a sentence without list marks before it and signs around it. `hasOrdinals`: "3." may belong to it. */

@@ -9,7 +9,7 @@ each letter replaces a letter.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from capsule_mt.text.rules import BREAK, CASED_WORD, ITEM
@@ -68,7 +68,7 @@ class Casing(NamedTuple):
     language: str | None
 
     def in_sentence_case(self, line: str) -> tuple[str, str | None, int]:
-        """Return a line in sentence case, its case if it had another one, and the number of characters in that case."""
+        """Return a line in sentence case, the case that it had, if another, and how many characters had it."""
         if (lowercase := self.without_capitals(line)) is not None:
             return lowercase, CAPITALS, len(line)
         if not (line.islower() or line[:1].islower() or line[:1] in ".\u2026"):
@@ -100,7 +100,7 @@ class Casing(NamedTuple):
         word = next(iter(_words(translation)), None)
         if word is None or not word[0][0].isupper() or word[0][1:] != word[0][1:].lower():
             return translation
-        lowercase, log_rank = self._lowered(word[0]), self.vocabulary.target_log_rank
+        lowercase, log_rank = self._lowered(word[0]), self.vocabulary.for_target.log_rank
         if log_rank(lowercase) - log_rank(word[0]) > NAME_MARGIN or len(lowercase) != len(word[0]):
             return translation
         return translation[: word.start()] + lowercase[0] + translation[word.start() + 1 :]
@@ -109,7 +109,8 @@ class Casing(NamedTuple):
         """Yield the offset of the first character of each sentence of a line in lowercase."""
         candidate = re.sub(MAY_START, lambda match: match[0][:-1] + self._capitalised(match[0][-1]), line)
         for start, end in split_sentences(candidate, self.language):
-            yield next((offset for offset in range(start, end) if line[offset] == ITEM or line[offset].isalnum()), start)
+            characters = (offset for offset in range(start, end) if line[offset] == ITEM or line[offset].isalnum())
+            yield next(characters, start)
 
     def _with_names(self, line: str) -> str:
         """Return a line with capitals for names; words with a capital, such as the first one, stay as they are."""

@@ -12,7 +12,6 @@ from capsule_mt.text.reading import Part
 from capsule_mt.text.rules import CASED_WORD, ENCLOSING, SIGN_PAIRS, rows_of
 from capsule_mt.text.sentences import Span, stripped
 
-_CLOSING_MARKS, _FINAL_MARKS = "\"'\u201d\u2019\xbb)]", ".\u2026!?"
 LAST_WITH_FULL_STOP = "\u052f"  # Latin, Greek and Cyrillic letters end here
 MIN_WORDS = 6  # a shorter text without a full stop may be a label
 LABEL = rf"({CASED_WORD})(?:\.\.\.|\u2026|[,;]|[ \xa0\u202f]?:)?"
@@ -22,8 +21,7 @@ MAX_BESIDE_LABEL = 500  # characters of signs and items on the line of a label
 
 def edges_of(text: str, sentence: Span, has_ordinals: bool = True) -> Span:
     """Return a sentence without what is copied around it; empty if nothing remains to translate."""
-    inner = without_copied_edges(text, sentence, has_ordinals)
-    return without_enclosing(text, inner) if inner.start < inner.end else inner
+    return without_enclosing(text, without_copied_edges(text, sentence, has_ordinals))
 
 
 def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -> Span:
@@ -75,14 +73,12 @@ def ending_of(text: str, sentence: Span) -> Part | None:
     if last.isalnum():
         is_short = last > LAST_WITH_FULL_STOP or len(re.findall(CASED_WORD, text[slice(*sentence)])) < MIN_WORDS
         return None if is_short else Part(".", sentence.end, sentence.end)
-    body = text[slice(*sentence)].rstrip(_CLOSING_MARKS)
-    if body[-1:] not in _FINAL_MARKS or not (body[-2:-1] in _FINAL_MARKS or body[-1:] == "\u2026"):
-        return None  # most sentences end with a single mark
-    match = next((match for row in rows_of("ending") if (match := re.search(row.match, text[slice(*sentence)]))), None)
-    if match is None:
-        return None
-    start = sentence.start + match.start()
-    return Part(mark_of(match[0]), start, start + len(match[0]))
+    for row in rows_of("ending"):
+        match = re.search(row.needs, text[slice(*sentence)]) and re.search(row.match, text[slice(*sentence)])
+        if match is not None:
+            start = sentence.start + match.start()
+            return Part(mark_of(match[0]), start, start + len(match[0]))
+    return None
 
 
 def label_in(text: str, sentence: Span) -> Span | None:

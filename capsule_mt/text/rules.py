@@ -325,7 +325,7 @@ ROWS = tuple(Row(*row) for row in (
      rf"(?:\s+(?:[{_EDGE_SIGNS}]+|\.{{3,}})|[-\u2013\u2014&|=<>~^\xab\xbb\u2039\u203a]+)\Z", "", COPY, "unpaired",
      "One word |", "One word"),
     # ---- ending: several marks at the end of a sentence, in quotes or brackets, too
-    ("marks", "ending", "", "", rf"(?:(?<=[^\W_{ITEM}]|{ITEM})(?:\u2026|[.\u2026]{{2,}})"
+    ("marks", "ending", "", r"[.\u2026!?]{2}|\u2026", rf"(?:(?<=[^\W_{ITEM}]|{ITEM})(?:\u2026|[.\u2026]{{2,}})"
      rf"|(?<=[\w%{_CLOSING_MARKS}])(?=[.\u2026]*[!?])[.\u2026!?]{{2,}})(?=[{_CLOSING_MARKS}]*\Z)", ":mark", COPY, None,
      "Is it so?!", "Is it so?"),
     # ---- back: the translation

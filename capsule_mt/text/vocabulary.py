@@ -4,7 +4,7 @@ import math
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, proxy
@@ -71,8 +71,7 @@ class Vocabulary:
     @_remembered
     def has_piece(self, word: str) -> bool:
         """Return whether a word is one piece of the vocabulary."""
-        encoded = self._tokenizer.encode_target(word) if self._of_target else self._tokenizer.encode(word).ids
-        ids = [token for token in encoded if token not in self._tokenizer.special_ids]
+        ids = self._ids(word)
         return len(ids) == 1 and ids[0] != self._tokenizer.unknown_id
 
     @_remembered
@@ -81,19 +80,16 @@ class Vocabulary:
 
         Vocabularies are sorted by frequency, and the frequency of a token falls as 1 / rank (Zipf's law).
         """
-        ids = self._tokenizer.encode("".join(map(self.form, word))).ids
-        return self._log_rank_of(token for token in ids if token not in self._tokenizer.special_ids)
-
-    def target_log_rank(self, word: str) -> float:
-        """Return how rare a word of the target language is."""
-        return self._log_rank_of(self._tokenizer.encode_target(word)[:-1])
-
-    def _log_rank_of(self, ids: Iterable[int]) -> float:
         unknown_id = self._tokenizer.unknown_id
         return sum(
             LOG_RANK_OF_UNKNOWN if token == unknown_id else math.log(token + FIRST_RANK) + LOG_RANK_OF_TOKEN
-            for token in ids
+            for token in self._ids("".join(map(self.form, word)))
         )
+
+    def _ids(self, text: str) -> list[int]:
+        """Return the tokens of a text, without special ones."""
+        ids = self._tokenizer.encode_target(text) if self._of_target else self._tokenizer.encode(text).ids
+        return [token for token in ids if token not in self._tokenizer.special_ids]
 
     def reads(self, text: str) -> bool:
         """Return whether the vocabulary has a text, each character in its form."""
