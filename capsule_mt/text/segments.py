@@ -323,9 +323,24 @@ class Segmenter(NamedTuple):
     def _with_tokens(self, piece: Piece, encoded: Encoded, *, was_cut: bool = False) -> Piece:
         piece.encoded, piece.was_cut = encoded, was_cut
         if self.with_words:
-            words = source_words(piece.text, piece.offsets, piece.ids, self.tokenizer.unknown_id, self.lists)
-            piece.words = _merged([_of_user(word, piece) for word in words if not piece.is_added(word.model_span)])
+            piece.words = self._words_of(piece)
         return piece
+
+    def _words_of(self, piece: Piece) -> list[SourceWord]:
+        """Return the words of the user's text in a piece; one for several dots that stand for an ellipsis."""
+        words: list[SourceWord] = []
+        for word in source_words(piece.text, piece.offsets, piece.ids, self.tokenizer.unknown_id, self.lists):
+            span, is_copied = piece.user_span(word.model_span), piece.is_copied(word.model_span)
+            if piece.is_added(word.model_span):
+                continue
+            if words and words[-1].span == span:
+                tokens = [*dict.fromkeys((*words[-1].tokens, *word.tokens))]
+                model_span = Span(words[-1].model_span.start, word.model_span.end)
+                words[-1] = words[-1]._replace(tokens=tokens, model_span=model_span)
+            else:
+                is_unknown = word.is_unknown and not is_copied
+                words.append(word._replace(span=span, is_copied=is_copied, is_unknown=is_unknown))
+        return words
 
     def _fits(self, piece: Piece) -> bool:
         return self.limit is None or len(piece.ids) <= self.limit
@@ -348,26 +363,6 @@ def _filled(text: str, spans: Iterable[Span], character: str, part: Span | None 
         parts += [text[start:first], character * (end - first)]
         start = end
     return "".join([*parts, text[start:stop]])
-
-
-def _of_user(word: SourceWord, piece: Piece) -> SourceWord:
-    """Return a word of what the model reads as one of the user's text."""
-    span, is_copied = piece.user_span(word.model_span), piece.is_copied(word.model_span)
-    return word._replace(span=span, is_copied=is_copied, is_unknown=word.is_unknown and not is_copied)
-
-
-def _merged(words: Sequence[SourceWord]) -> list[SourceWord]:
-    """Join neighbours that stand for the same characters of the user's text, as the dots of an ellipsis do."""
-    merged: list[SourceWord] = []
-    for word in words:
-        if merged and merged[-1].span == word.span:
-            merged[-1] = merged[-1]._replace(
-                tokens=[*dict.fromkeys((*merged[-1].tokens, *word.tokens))],
-                model_span=Span(merged[-1].model_span.start, word.model_span.end),
-            )
-        else:
-            merged.append(word)
-    return merged
 
 
 def join_translations(

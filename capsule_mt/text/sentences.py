@@ -23,7 +23,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from capsule_mt.text.abbreviations import ABBREVIATIONS, FINAL_ABBREVIATIONS, SENTENCE_STARTERS, WORDS_ELSEWHERE
-from capsule_mt.text.languages import TWO_LETTER_CODES
+from capsule_mt.text.languages import LANGUAGES, TWO_LETTER_CODES
 
 
 class Span(NamedTuple):
@@ -224,13 +224,9 @@ def language_code(language: str | None) -> str | None:
     return _CODES.get(first) or TWO_LETTER_CODES.get(first, first)
 
 
-_CODES = {
-    "eng": "en", "english": "en", "deu": "de", "ger": "de", "german": "de", "fra": "fr", "fre": "fr", "french": "fr",
-    "spa": "es", "spanish": "es", "ita": "it", "italian": "it", "por": "pt", "portuguese": "pt", "nld": "nl",
-    "dut": "nl", "dutch": "nl", "ell": "el", "gre": "el", "greek": "el", "dan": "da", "nob": "nb", "nno": "nn",
-    "fin": "fi", "ces": "cs", "cze": "cs", "slk": "sk", "slo": "sk", "hun": "hu", "pol": "pl", "hrv": "hr",
-    "slv": "sl", "srp": "sr", "bos": "bs", "est": "et",
-}  # fmt: skip
+# of bibliographies (ISO 639-2/B), and English names
+_CODES = {"ger": "de", "fre": "fr", "dut": "nl", "gre": "el", "cze": "cs", "slo": "sk"}
+_CODES |= {name.lower(): code for code, name in LANGUAGES.items()}
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str], rules: Rules) -> bool:
