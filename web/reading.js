@@ -38,11 +38,8 @@ export const writtenOf = ({ text, edit }) => edit?.back ?? text;
 const isNumberPlaceholder = ({ row, back }) => row === "placeholder" && NUMBER_PLACEHOLDER.test(back);
 
 function standInsOf(edit) {
-  if (AMOUNTS.includes(edit.row)) {
-    const numbers = edit.back.match(/\p{Nd}+/gu) ?? [];
-    return [...(numbers.length === 1 ? numbers : []), ...STAND_INS.amount];
-  }
-  return isNumberPlaceholder(edit) ? STAND_INS.count : STAND_INS[kindOf(edit) === "numerals" ? "amount" : "name"];
+  if (isNumberPlaceholder(edit)) return STAND_INS.count;
+  return STAND_INS[kindOf(edit) === "numerals" || AMOUNTS.includes(edit.row) ? "amount" : "name"];
 }
 
 /** Return the parts of a span of a form's text; a tag at an edge only if its partner is inside, too. `mark`: the part that the model reads instead of the end. */
@@ -249,14 +246,13 @@ export class Piece {
     return standIns;
   }
 
-  /** Return this piece with new stand-ins for lost items; null if they have run out. A placeholder that lost its first number is read as it is. */
+  /** Return this piece with new stand-ins for lost items; null if they have run out. */
   withStandIns(lost) {
     const tried = [...this.tried, lost.flatMap((index) => this.standIns.get(index) ?? [])];
     const lostIndices = new Set(lost);
     const unchanged = new Map([...this.standIns].filter(([index]) => !lostIndices.has(index)));
-    const items = lost.filter((index) => this.tried.length || !this.standIns.has(index) || !isNumberPlaceholder(this.parts[index].edit));
-    const standIns = this.#withUnused(items, unchanged, tried);
-    return tried.length <= MAX_ROUNDS && items.every((index) => standIns.has(index)) ? this.#with(this.parts, { standIns, tried }) : null;
+    const standIns = this.#withUnused(lost, unchanged, tried);
+    return tried.length <= MAX_ROUNDS && lost.every((index) => standIns.has(index)) ? this.#with(this.parts, { standIns, tried }) : null;
   }
 
   /** Return the parts between items that have words, as pieces. */

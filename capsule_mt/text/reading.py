@@ -66,12 +66,9 @@ def is_number_placeholder(edit: Edit) -> bool:
 def stand_ins_of(edit: Edit) -> tuple[str, ...]:
     """Return what may stand in for an item."""
     written = edit.back or ""
-    if edit.row in AMOUNTS:
-        numbers = re.findall(r"\d+", written)
-        return (*numbers, *STAND_INS["amount"]) if len(numbers) == 1 else STAND_INS["amount"]
     if is_number_placeholder(edit):
         return STAND_INS["count"]
-    if edit.kind == "numerals":
+    if edit.kind == "numerals" or edit.row in AMOUNTS:
         return STAND_INS["amount"]
     if edit.kind != "numbers":
         return STAND_INS["name"]
@@ -357,19 +354,11 @@ class Piece:
         return stand_ins
 
     def with_stand_ins(self, lost: Sequence[int]) -> "Piece | None":
-        """Return this piece with new stand-ins for lost items; `None` if they have run out.
-
-        If a placeholder for a number has lost its first stand-in, the model reads the placeholder itself.
-        """
+        """Return this piece with new stand-ins for lost items; `None` if they have run out."""
         tried = (*self.tried, frozenset(self.stand_ins[index] for index in lost if index in self.stand_ins))
         unchanged = {index: self.stand_ins[index] for index in self.stand_ins.keys() - {*lost}}
-        renewed = [
-            index
-            for index in lost
-            if self.tried or index not in self.stand_ins or not is_number_placeholder(self.parts[index].edit)
-        ]
-        stand_ins = self._with_unused(renewed, unchanged, tried)
-        if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in renewed):
+        stand_ins = self._with_unused(lost, unchanged, tried)
+        if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in lost):
             return None
         return self.with_parts(self.parts, stand_ins, tried)
 

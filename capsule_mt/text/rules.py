@@ -296,7 +296,7 @@ ROWS = tuple(Row(*row) for row in (
     # ---- late: what the vocabulary still lacks
     # a sign with its number: "\xa320", "3 \xd7 4"
     ("formula", "late", "unknown", "", rf"(?<![\w.,])(?:{_NUMBER}|{LETTER})[ \xa0\u202f]?<formula>[ \xa0\u202f]?"
-     rf"(?:[+-]?{_NUMBER}|{LETTER})(?!\w)", COPY, ":target_signs", None, "if x \u2264 5 here", "if 5 here"),
+     rf"(?:[+-]?{_NUMBER}|{LETTER})(?!\w)", COPY, ":target_signs", None, "if x \u2264 5 here", "if 20 here"),
     ("amount", "late", "unknown", "", rf"(?<![\w.,]){_NUMBER}[ \xa0\u202f]?(?=\W)<lacked>(?!\w)"
      rf"|(?=\W)<lacked>[ \xa0\u202f]?[+-]?{_NUMBER}(?:[kKmMbB]n?)?(?!\w)", COPY, ":target_signs", None,
      "pay \xa320 now", "pay 20 now"),
