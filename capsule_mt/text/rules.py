@@ -185,10 +185,12 @@ NUMERAL = (
     )
     + rf")(?![\w'\u2019]|[.,]\d|-\d\d(?![\d.,])|[ \xa0]?[{CURRENCIES}]|[{_SPACES}]\d)"
 )
-# numbers joined by hyphens, one of them of three digits or more: "555-1234", "2021-03"
+# numbers joined by hyphens, one of them of three digits or more: "555-1234", "2021-03"; versions: "1.9.5", but not
+# of an item, such as "1.2.3 One"
 JOINED_NUMBERS = (
     r"(?<![\w.,/:+'\u2019\xa0\u202f-])\+?(?:\d{1,16}-){0,5}(?:\d{3,16}-\d{1,16}|\d{1,16}-\d{3,16})(?:-\d{1,16}){0,5}"
     r"(?![\w-]|[.,/:'\u2019\xa0\u202f]\d)"
+    rf"|(?<![\w.,/:-])v?\d{{1,4}}(?:\.\d{{1,4}}){{2,}}(?![\w-]|[.,/:]\d|\s+[{CAPITAL}])"
 )
 # with the signs of a language; no address, such as 192.168.100.200, no tax number, such as 123.456.789-09, and no
 # number of a section, such as "\xa7 3.2"
@@ -233,7 +235,7 @@ ROWS = tuple(Row(*row) for row in (
     ("mention", "keep", "code", "[#@]", r"(?<![\w.#])\w{1,64}#\w+|(?<![\w&])[#@]\w+", COPY, COPY, None,
      "ask @tom now", "ask @tom now"),
     ("path", "keep", "code", r":\\|/", rf"(?<!\w)[A-Za-z]:\\(?:\S|{_SPACE_OF_PATH})+"
-     r"|(?<!\S)(?:~|\.{1,2}|/[a-z][\w.+-]*)/\S*\w",
+     r"|(?<![^\s>(\"'\u201c])(?:~|\.{1,2}|/[a-z][\w.+-]*)/[^\s<>()\"'\u201d]*\w",
      COPY, COPY, None, "in ~/src/a now", "in ~/src/a now"),
     ("identifier", "keep", "code", "_", r"(?<!\w)\w*[A-Za-z]_\w+", COPY, COPY, None, "set max_size now", "set max_size now"),
     ("link", "keep", "code", r"\]\(", r"(?<=\])\([^\s()<>]{0,64}[/.#][^\s()<>]{0,120}\)", COPY, COPY, None,
@@ -265,7 +267,7 @@ ROWS = tuple(Row(*row) for row in (
      "Yes \U0001f600 no", "Yes  no"),
     ("emphasis", "keep", "emphasis", r"\*|_|~~", EMPHASIS, ":emphasis", COPY, None, "a **bold** word", "a bold word"),
     ("numeral", "keep", "numerals", r"\d\D\d", NUMERAL, COPY, ":target_signs", None, "1,234,567 cows", "1.234.567 cows"),
-    ("joined numbers", "keep", "numerals", r"-\d", JOINED_NUMBERS, COPY, COPY, None, "call 555-1234 now", "call 555-1234 now"),
+    ("joined numbers", "keep", "numerals", r"-\d|\.\d+\.\d", JOINED_NUMBERS, COPY, COPY, None, "call 555-1234 now", "call 555-1234 now"),
     # of notes after a word or a mark: "word\xb9", "word*", "end.[2]", "ends(1)"; powers, as in "m\xb2"
     ("note", "keep", "signs", rf"[{_SUPERSCRIPTS}*]|[\[(][1-9]", rf"(?:(?<=[^\W_])|{_AFTER_MARK}|(?<!\S))[{_SUPERSCRIPTS}]+(?![\u1d2c-\u1dbf])"
      rf"|(?:(?<={LETTER}{{2}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\]|\([1-9]\d?\))+(?!\()|(?<={LETTER}{{2}})\*{{1,3}}(?![\w*])"
