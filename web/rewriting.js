@@ -271,19 +271,19 @@ export function itemsIn(text, kinds) {
   return keepEdits(text, kinds).map((edit) => ({ text: text.slice(edit.start, edit.end), start: edit.start, end: edit.end, kind: kindOf(edit) }));
 }
 
-/** Return a text with other text for what is outside of its items, or for the items. */
-export function withItems(text, kinds, change, changeItem = (item) => item.text) {
+/** Return a text with other text for its items. */
+export function withItems(text, kinds, change) {
   let [output, end] = ["", 0];
   for (const item of itemsIn(text, kinds)) {
-    output += change(text.slice(end, item.start)) + changeItem(item);
+    output += text.slice(end, item.start) + change(item);
     ({ end } = item);
   }
-  return output + change(text.slice(end));
+  return output + text.slice(end);
 }
 
 /** Return a given translation as the model reads it: without tags. */
 export function withoutTags(translation) {
-  const text = withItems(translation, ["tags"], (part) => part, ({ text: tag }) => (BLOCK_TAG.test(tag) ? " " : ""));
+  const text = withItems(translation, ["tags"], ({ text: tag }) => (BLOCK_TAG.test(tag) ? " " : ""));
   return text === translation ? text : text.trim();
 }
 
