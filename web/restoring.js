@@ -129,15 +129,11 @@ class Layout {
     return positions;
   }
 
-  /** Whether a tag belongs to the preceding word, as a footnote's sign does. */
+  /** Whether a tag belongs to the word at whose end it is, as a footnote's sign does. */
   #isSign(tag) {
-    const part = this.source.parts[tag];
-    return this.#touchesWord(tag) && (isEmojiOrSign(part) || writtenOf(part).endsWith("/>"));
-  }
-
-  #touchesWord(tag) {
-    const { starts, text } = this.source;
-    return isAlphanumeric(lastOf(text.slice(0, starts[tag]))) && !isAlphanumeric(text.slice(starts[tag]));
+    const [part, { starts, text }] = [this.source.parts[tag], this.source];
+    const endsWord = isAlphanumeric(lastOf(text.slice(0, starts[tag]))) && !isAlphanumeric(text.slice(starts[tag]));
+    return endsWord && (isEmojiOrSign(part) || writtenOf(part).endsWith("/>"));
   }
 
   /** Widen an element to the marks at its edges, such as a colon, that it encloses in the source. */

@@ -77,6 +77,7 @@ class Layout:
         self.written = [translation[start:end] for start, end in words]
         self.is_mark = list(map(is_mark, self.written))
         self.partners = partners_of(source.parts)
+        self.paired_marks = {tag for tag in self.partners if source.parts[tag].edit.row == "emphasis"}
 
     def tags(self) -> list[tuple[int, str]]:
         """Return the offset in the translation and the text of each tag, in order."""
@@ -168,21 +169,14 @@ class Layout:
             offset = self.words[begin - 1].end if is_after else self.words[begin].start
             points = sorted({tag, *inner_tags, end_tag})
             # marks of emphasis that are left without a word are dropped
-            positions += [(offset, point) for point in points if not self._is_paired_mark(point)]
+            positions += [(offset, point) for point in points if point not in self.paired_marks]
         return positions
 
-    def _is_paired_mark(self, tag: int) -> bool:
-        return self.source.parts[tag].edit.row == "emphasis" and tag in self.partners
-
     def _is_sign(self, tag: int) -> bool:
-        """Whether a tag belongs to the preceding word, as a footnote's sign does."""
-        part = self.source.parts[tag]
-        return self._touches_word(tag) and (part.is_sign or part.written.endswith("/>"))
-
-    def _touches_word(self, tag: int) -> bool:
-        """Whether a tag is at the end of a word."""
-        start, text = self.source.starts[tag], self.source.text
-        return text[start - 1 : start].isalnum() and not text[start : start + 1].isalnum()
+        """Whether a tag belongs to the word at whose end it is, as a footnote's sign does."""
+        part, start, text = self.source.parts[tag], self.source.starts[tag], self.source.text
+        ends_word = text[start - 1 : start].isalnum() and not text[start : start + 1].isalnum()
+        return ends_word and (part.is_sign or part.written.endswith("/>"))
 
     def _with_marks(self, tag: int, end_tag: int, begin: int, stop: int) -> tuple[int, int]:
         """Widen an element to the marks at its edges, such as a colon, that it encloses in the source."""
