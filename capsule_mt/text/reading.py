@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from capsule_mt.text.glossary import Term
 
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
-YEAR = r"(?:1[5-9]|20)\d\d"
 TAG_NAME = r"<(/?)([\w:-]+)"
 AMOUNTS = ("amount", "formula")
 NO_EDIT = Edit("", 0, 0, "")  # of a part that is text
@@ -65,14 +64,10 @@ def is_number_placeholder(edit: Edit) -> bool:
 
 def stand_ins_of(edit: Edit) -> tuple[str, ...]:
     """Return what may stand in for an item."""
-    written = edit.back or ""
     if is_number_placeholder(edit):
         return STAND_INS["count"]
-    if edit.kind == "numerals" or edit.row in AMOUNTS:
-        return STAND_INS["amount"]
-    if edit.kind != "numbers":
-        return STAND_INS["name"]
-    return STAND_INS["year" if re.fullmatch(YEAR, written) else "amount"]
+    is_number = edit.kind in ("numbers", "numerals") or edit.row in AMOUNTS
+    return STAND_INS["amount" if is_number else "name"]
 
 
 def parts_in(form: Form, start: int, end: int, mark: Part | None = None) -> list[Part]:

@@ -229,7 +229,7 @@ def rules() -> dict[str, Any]:
         **{name: getattr(text_rules, name) for name in names},
         "LACKED": [text_rules.LACKED_LETTER, text_rules.LACKED_SIGN, text_rules.LACKED_FORMULA],
         "INVISIBLE": "".join(sorted(text_rules.INVISIBLE)),
-        "STAND_INS": {kind: text_rules.STAND_INS[kind] for kind in ("name", "amount", "count")},
+        "STAND_INS": text_rules.STAND_INS,
     }
 
 
