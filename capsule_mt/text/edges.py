@@ -73,8 +73,9 @@ def ending_of(text: str, sentence: Span) -> Part | None:
     if last.isalnum():
         is_short = last > LAST_WITH_FULL_STOP or len(re.findall(CASED_WORD, text[slice(*sentence)])) < MIN_WORDS
         return None if is_short else Part(".", sentence.end, sentence.end)
+    content = text[slice(*sentence)]
     for row in rows_of("ending"):
-        match = re.search(row.needs, text[slice(*sentence)]) and re.search(row.match, text[slice(*sentence)])
+        match = re.search(row.needs, content) and re.search(row.match, content)
         if match is not None:
             start = sentence.start + match.start()
             return Part(mark_of(match[0]), start, start + len(match[0]))
