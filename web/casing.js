@@ -59,8 +59,6 @@ const lastOffsets = (pattern, text) => new Set(Array.from(text.matchAll(pattern)
 /** Return a text with each line in sentence case, and the lines that have another one: their spans, and the case. */
 export function inSentenceCase(text, vocabulary, rules) {
   const [lines, casing] = [[], new Casing(vocabulary, rules)];
-  const lowercase = casing.withoutCapitals(text);
-  if (lowercase !== null) return { text: lowercase, lines: [{ span: [0, text.length], case: CAPITALS }] };
   const cased = text.replace(LINE, (line, start) => {
     const result = casing.line(line);
     if (result.case) lines.push({ span: [start, start + (result.length ?? line.length)], case: result.case });

@@ -38,9 +38,6 @@ Lines = list[tuple[Span, str]]
 def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = None) -> tuple[str, Lines]:
     """Return a text with each line in sentence case, and the lines that have another one."""
     casing = Casing(vocabulary, language)
-    lowercase = casing.without_capitals(text)
-    if lowercase is not None:
-        return lowercase, [(Span(0, len(text)), CAPITALS)]
     written: list[str] = []
     lines: Lines = []
     end = 0
