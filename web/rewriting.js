@@ -4,17 +4,17 @@
 import { inSentenceCase } from "./casing.js";
 import { characterOf } from "./entities.js";
 import {
-  BEFORE_CODE_COMMA_PATTERN, BLOCK_TAG_PATTERN, BREAK, EMOJI_PATTERN, ITEM, LACKED, MAX_RANK_OF_REPEATED, ROMAN_WORD_PATTERN,
+  BEFORE_CODE_COMMA_PATTERN, BLOCK_TAG_PATTERN, BREAK, ITEM, LACKED, MAX_RANK_OF_REPEATED, ROMAN_WORD_PATTERN,
   ROWS, SIGNED_NUMBER_PATTERN, WORD_BEGINS_PATTERN,
 } from "./interface.js";
 import { regex } from "./patterns.js";
 import { combines, MAX_CACHED_LENGTH, visible } from "./vocabulary.js";
-import { hasLetters, isUpper, lastUpTo } from "./words.js";
+import { isUpper, lastUpTo } from "./words.js";
 
 const [COPY, [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA]] = ["=", LACKED];
 const COMBINING_MARK = "\u0301"; // in the copy of a form for late rows, each mark that combines
 const [BLOCK_TAG, ROMAN_WORD] = [BLOCK_TAG_PATTERN, ROMAN_WORD_PATTERN].map((source) => regex(`^(?:${source})`));
-const [SENTENCE_START, BEFORE_CODE_COMMA, EMOJI] = [WORD_BEGINS_PATTERN, BEFORE_CODE_COMMA_PATTERN, EMOJI_PATTERN].map((source) => regex(source));
+const [SENTENCE_START, BEFORE_CODE_COMMA] = [WORD_BEGINS_PATTERN, BEFORE_CODE_COMMA_PATTERN].map((source) => regex(source));
 const [REACH, MAX_CODE] = [16, 64]; // characters before a word, and before a comma
 const pointOf = (grouping) => (grouping === "," ? "." : ",");
 const numberPatterns = {}; // by the grouping sign

@@ -29,13 +29,13 @@ def _remembered(compute: Callable[["Vocabulary", str], Answer]) -> Callable[["Vo
     @wraps(compute)
     def answer_of(vocabulary: "Vocabulary", text: str) -> Answer:
         answers: dict[str, Answer] = vocabulary.answers.setdefault(name, {})
-        if text in answers:
-            return answers[text]
-        answer = compute(vocabulary, text)
-        if len(text) <= MAX_CACHED_LENGTH:
+        answer = answers.get(text)
+        if answer is None:
+            answer = compute(vocabulary, text)
             if len(answers) >= MAX_ANSWERS:
                 answers.clear()
-            answers[text] = answer
+            if len(text) <= MAX_CACHED_LENGTH:
+                answers[text] = answer
         return answer
 
     return answer_of

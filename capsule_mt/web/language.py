@@ -166,7 +166,6 @@ def patterns() -> dict[str, str]:
         "BEFORE_CODE_COMMA": rewriting.BEFORE_CODE_COMMA,
         "WORD_BEGINS": rewriting.SENTENCE_START,
         "CAPITAL_BEGINS": casing.SENTENCE_START,
-        "EMOJI": text_rules.EMOJI,
         "LINE": casing.LINE,
         "NO_WORDS": casing.NO_WORDS.pattern,
         "VARIABLE": casing.VARIABLE,
