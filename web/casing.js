@@ -5,7 +5,7 @@
 
 import {
   ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, CAPITAL_BEGINS_PATTERN, CASED_WORD_PATTERN, FINAL_MARKS, ITEM, LINE_PATTERN,
-  LOG_RANK_OF_UNKNOWN, LOWERCASE, LOWERCASE_START, MAX_MARGIN_OF_WORDS, MAY_START_PATTERN, MIN_CAPITALS, MIN_LINE_WORDS,
+  LOWERCASE, MAY_START_PATTERN, MIN_CAPITALS, MIN_LINE_WORDS,
   MIN_START_WORDS, NAME_MARGIN, NO_WORDS_PATTERN, VARIABLE_PATTERN,
 } from "./interface.js";
 import { regex } from "./patterns.js";
@@ -59,12 +59,9 @@ const lastOffsets = (pattern, text) => new Set(Array.from(text.matchAll(pattern)
 /** Return a text with each line in sentence case, and the lines that have another one: their spans, and the case. */
 export function inSentenceCase(text, vocabulary, rules) {
   const [lines, casing] = [[], new Casing(vocabulary, rules)];
-  const lowercase = casing.withoutCapitals(text);
-  if (lowercase !== null) return { text: lowercase, lines: [{ span: [0, text.length], case: CAPITALS }] };
   const cased = text.replace(LINE, (line, start) => {
     const result = casing.line(line);
-    if (result.case === LOWERCASE_START) lines.push({ span: [start, start + line.search(/\p{L}/u) + 1], case: LOWERCASE }); // of the first sentence alone
-    else if (result.case) lines.push({ span: [start, start + line.length], case: result.case });
+    if (result.case) lines.push({ span: [start, start + (result.length ?? line.length)], case: result.case });
     return result.text;
   });
   return { text: cased, lines };
@@ -98,40 +95,31 @@ class Casing {
     if (!isLower(line) && !/^[\p{Lowercase}.…]/u.test(line)) return { text: line }; // most lines
     const [words, outside] = [casedWords(line), outsideOf(line)];
     if (!words.length || !this.vocabulary.covers(capital(firstOf(words[0].text)))) return { text: line }; // some models read lowercase only
-    if (isLowercase(outside, words)) return { text: this.#withNames(this.#withSentenceStarts(line)), case: LOWERCASE };
-    if (beginsInLowercase(outside, words)) return { text: this.#withCapitalsAt(new Set([words[0].start]), line), case: LOWERCASE_START };
-    return { text: line };
+    if (isLowercase(outside, words)) return { text: this.#withNames(this.#withCapitalsAt(this.#sentenceStarts(outside), line)), case: LOWERCASE };
+    if (!beginsInLowercase(outside, words)) return { text: line };
+    const [{ start }] = words;
+    return { text: this.#withCapitalsAt([start], line), case: LOWERCASE, length: start + 1 }; // of the first sentence alone
   }
 
   /** Return a text in capitals in sentence case; null for any other text. */
   withoutCapitals(text) {
     if (!isUpper(text)) return null;
-    const words = text.match(CASED_WORD) ?? [];
-    const margin = (total, word) => total + this.#abbreviationMargin(lowered(word, this.dotlessI));
-    if (!words.length || (lengthOf(words.join("")) < MIN_CAPITALS && words.reduce(margin, 0) >= MAX_MARGIN_OF_WORDS)) return null;
+    if (lengthOf((text.match(CASED_WORD) ?? []).join("")) < MIN_CAPITALS) return null;
     // in other languages, "İ" becomes two characters
     const [lowercase, starts] = [lowered(this.dotlessI ? text : text.replaceAll("İ", "I"), this.dotlessI), lastOffsets(CAPITAL_BEGINS, text)];
     const cased = lowercase.replace(/[^]/gu, (letter, offset) => (starts.has(offset) ? text.slice(offset, offset + letter.length) : letter));
     return this.#withNames(cased);
   }
 
-  /** Return a line in lowercase with a capital at the beginning of each sentence. */
-  #withSentenceStarts(line) {
-    const outside = outsideOf(line);
-    const candidate = outside.replace(MAY_START, (match) => match.slice(0, -lastOf(match).length) + capital(lastOf(match), this.dotlessI));
-    const starts = splitSentences(candidate, this.rules).map(([start, end]) => start + outside.slice(start, end).search(MAY_BEGIN));
-    return this.#withCapitalsAt(new Set(starts), line);
+  /** Return the offset of the first character of each sentence of a line in lowercase. */
+  #sentenceStarts(line) {
+    const candidate = line.replace(MAY_START, (match) => match.slice(0, -lastOf(match).length) + capital(lastOf(match), this.dotlessI));
+    return splitSentences(candidate, this.rules).map(([start, end]) => start + line.slice(start, end).search(MAY_BEGIN));
   }
 
-  /**
-   * Return a line with capitals for the words that begin at some offsets; unknown words whose capital would come back as that of a
-   * name, such as "brb", stay as they are.
-   */
-  #withCapitalsAt(starts, line) {
-    return withWords(line, starts.size ? casedWords(line).filter(({ start }) => starts.has(start)) : [], (text) => {
-      const form = capitalised(text, this.dotlessI);
-      return this.#isKnown(form) || this.#nameMargin(text) <= NAME_MARGIN ? form : text;
-    });
+  #withCapitalsAt(offsets, line) {
+    const starts = new Set(offsets);
+    return line.replace(/[^]/gu, (letter, offset) => (starts.has(offset) ? capital(letter, this.dotlessI) : letter));
   }
 
   /** Return a line in lowercase with capitals for names. */
@@ -158,7 +146,6 @@ class Casing {
   /** Return the log rank of a lowercase word, or of its capitalised form, minus that of the word in capitals. */
   #abbreviationMargin(word) {
     const upper = raised(word, this.dotlessI);
-    if (!this.vocabulary.covers(upper)) return -LOG_RANK_OF_UNKNOWN; // of "NÃO" the vocabulary may know only the lowercase form
     return Math.min(this.vocabulary.logRank(word), this.vocabulary.logRank(capitalised(word, this.dotlessI))) - this.vocabulary.logRank(upper);
   }
 }

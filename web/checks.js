@@ -80,7 +80,7 @@ export function hasInventedMark(source, text) {
 /** Return the items of a text, placeholders without what is glued to them, and the text with spaces instead. */
 function itemsAndWords(text) {
   const items = [];
-  const words = withItems(text, KEPT_KINDS, (part) => part, ({ text: item, kind }) => {
+  const words = withItems(text, KEPT_KINDS, ({ text: item, kind }) => {
     const bare = (kind === "placeholders" && BARE_PLACEHOLDER.exec(item)?.[0]) || item;
     items.push({ text: bare, kind });
     return item.replace(bare, " ");

@@ -3,7 +3,7 @@
 
 import { markOf } from "./finishing.js";
 import {
-  APOSTROPHE_PATTERN, CASED_WORD_PATTERN, ENCLOSING, LABEL_PATTERN, LAST_WITH_FULL_STOP, MAX_BESIDE_LABEL, MAX_LABEL, MIN_WORDS,
+  CASED_WORD_PATTERN, ENCLOSING, LABEL_PATTERN, LAST_WITH_FULL_STOP, MAX_BESIDE_LABEL, MAX_LABEL, MIN_WORDS,
   NO_WORDS_PATTERN, SIGN_PAIRS,
 } from "./interface.js";
 import { regex } from "./patterns.js";
@@ -13,13 +13,12 @@ import { hasLetters, isAlphanumeric, lastOf } from "./words.js";
 
 const withFlags = (rows, flags) => rows.map((row) => ({ ...row, pattern: new RegExp(row.pattern, flags) }));
 const [BEFORE_ROWS, AFTER_ROWS, [MARKS]] = [withFlags(rowsOf("before"), "uy"), withFlags(rowsOf("after"), "u"), withFlags(rowsOf("ending"), "u")];
-const [APOSTROPHE, CASED_WORD, NO_WORDS] = [APOSTROPHE_PATTERN, CASED_WORD_PATTERN, NO_WORDS_PATTERN].map((source) => regex(source, "gu"));
+const [CASED_WORD, NO_WORDS] = [CASED_WORD_PATTERN, NO_WORDS_PATTERN].map((source) => regex(source, "gu"));
 const LABEL = regex(`^${LABEL_PATTERN}`);
 
 /** Return a sentence without what is copied around it; empty if nothing remains to translate. */
 export function edgesOf(text, sentence, hasOrdinals) {
-  const inner = withoutCopiedEdges(text, sentence, hasOrdinals);
-  return inner[0] < inner[1] ? withoutEnclosing(text, inner) : inner;
+  return withoutEnclosing(text, withoutCopiedEdges(text, sentence, hasOrdinals));
 }
 
 /** Return a sentence without list marks before it and signs around it. `hasOrdinals`: "3." may belong to it. */
@@ -44,17 +43,16 @@ function hasPair(signs, sentence) {
   return SIGN_PAIRS.some((pair) => [...pair].some((sign) => signs.includes(sign)) && [...pair].every((sign) => sentence.includes(sign)));
 }
 
-/** Return the span inside the brackets and quotes that enclose a sentence whole, or after a quote that it leaves open: see edges.py. */
-export function withoutEnclosing(text, [sentenceStart, sentenceEnd]) {
-  const isOpen = text.slice(sentenceStart, sentenceEnd).lastIndexOf('"') === 0;
-  const [first] = stripped(text, [sentenceStart + isOpen, sentenceEnd]);
-  let [start, end] = [first, sentenceEnd - (text[sentenceEnd - 1] === ".")];
+/** Return the span inside the brackets and quotes that enclose a sentence whole. */
+export function withoutEnclosing(text, sentence) {
+  let [start, end] = sentence;
+  if (text[end - 1] === ".") end--;
   while (end - start > 2 && text[end - 1] === ENCLOSING[text[start]]) {
-    const inner = text.slice(start + 1, end - 1).replace(APOSTROPHE, "");
+    const inner = text.slice(start + 1, end - 1);
     if (inner.includes(text[start]) || inner.includes(text[end - 1]) || !hasLetters(inner)) break;
     [start, end] = stripped(text, [start + 1, end - 1]);
   }
-  return [start, start > first ? end : sentenceEnd];
+  return start > sentence[0] ? [start, end] : sentence;
 }
 
 /** Return what the model reads at a sentence's end instead: { text, start, end }; null if it reads the same. */

@@ -2,11 +2,10 @@
 //
 // It follows text/entities.py, but knows only the frequent names: see capsule_mt/web/language.py.
 
-import { ACCENTS, ENTITIES, ENTITY_PATTERN, NO_BREAK_AFTER_NUMBER_PATTERN, WINDOWS_1252 } from "./interface.js";
+import { ACCENTS, ENTITIES, ENTITY_PATTERN, WINDOWS_1252 } from "./interface.js";
 import { regex } from "./patterns.js";
 
 const ENTITY = regex(ENTITY_PATTERN, "gu");
-const NO_BREAK_AFTER_NUMBER = regex(NO_BREAK_AFTER_NUMBER_PATTERN, "gu");
 const ENTITY_OR_CHARACTER = regex(`${ENTITY_PATTERN}|[^]`, "gu");
 let code = 0; // of the last character; a space stands for the next one
 const CHARACTERS = new Map(Array.from(ENTITIES.matchAll(/(\w+)(\W)/g), ([, name, character]) => {
@@ -32,17 +31,11 @@ export function characterOf(entity) {
 /** Return a text with the characters of its entities. */
 export const withoutEntities = (text) => text.replace(ENTITY, (entity) => characterOf(entity) ?? entity);
 
-/**
- * Return a translation with entities for the characters that its source writes only as entities.
- *
- * A no-break space comes back between a number and the next word.
- */
+/** Return a translation with entities for the characters that its source writes only as entities. */
 export function withEntities(translation, source) {
   const entityOf = new Map((source.match(ENTITY) ?? []).map((entity) => [characterOf(entity), entity]));
   entityOf.delete(null);
   if (!entityOf.size) return translation;
-  const plain = source.replace(ENTITY, " ") + " ";
-  const written = translation.replace(ENTITY_OR_CHARACTER, (part) => (plain.includes(part) ? part : entityOf.get(part) ?? part));
-  return Array.from(source.matchAll(NO_BREAK_AFTER_NUMBER)).reduce((text, [, number, space]) => (
-    text.replace(new RegExp(`(?<![\\p{Nd}.,])${number.replaceAll(".", "\\.")} (?=[\\p{L}\\p{N}_])`, "u"), () => number + space)), written);
+  const plain = source.replace(ENTITY, " "); // a space is never written as an entity
+  return translation.replace(ENTITY_OR_CHARACTER, (part) => (plain.includes(part) ? part : entityOf.get(part) ?? part));
 }

@@ -12,10 +12,9 @@ import {
   TAG_MARK,
 } from "./interface.js";
 import { regex } from "./patterns.js";
-import { rowsOf, withItems, withTargetSigns } from "./rewriting.js";
+import { Form, isTag, keepEdits, rowsOf, withTargetSigns } from "./rewriting.js";
 import { firstOf, folded, isAlphanumeric, isUpper, lastOf } from "./words.js";
 
-const TAG_KINDS = ["tags", "breaks", "emoji", "emphasis", "signs"];
 const MARKS = new RegExp(`[${ITEM}${TAG_MARK}]`, "g");
 const [FINAL_MARK, LABEL_END, LABEL_COLON] = [FINAL_MARK_PATTERN, LABEL_END_PATTERN, `^${LABEL_COLON_PATTERN}`].map((source) => regex(source));
 const [OPENING_QUOTE, CLOSING_QUOTE] = [OPENING_QUOTE_PATTERN, CLOSING_QUOTE_PATTERN].map((source) => regex(source, "uy"));
@@ -40,11 +39,9 @@ export function finished(text, piece, { vocabulary, groupings, typography }) {
 
 /** Change a translation in which each item is one `ITEM`, and each tag one mark of tags; they come back afterwards. */
 export function outsideItems(text, change) {
-  const items = [];
-  const marked = withItems(text, COPIED_KINDS, (part) => part, (item) => {
-    items.push(item.text);
-    return TAG_KINDS.includes(item.kind) ? TAG_MARK : ITEM;
-  });
+  const edits = keepEdits(text, COPIED_KINDS);
+  const { text: marked } = new Form(text, edits.map((edit) => (isTag(edit) ? { ...edit, model: TAG_MARK } : edit)));
+  const items = edits.map(({ start, end }) => text.slice(start, end));
   let index = 0;
   return items.length ? change(marked).replace(MARKS, () => items[index++]) : change(text);
 }

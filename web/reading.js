@@ -38,11 +38,8 @@ export const writtenOf = ({ text, edit }) => edit?.back ?? text;
 const isNumberPlaceholder = ({ row, back }) => row === "placeholder" && NUMBER_PLACEHOLDER.test(back);
 
 function standInsOf(edit) {
-  if (AMOUNTS.includes(edit.row)) {
-    const numbers = edit.back.match(/\p{Nd}+/gu) ?? [];
-    return [...(numbers.length === 1 ? numbers : []), ...STAND_INS.amount];
-  }
-  return isNumberPlaceholder(edit) ? STAND_INS.count : STAND_INS[kindOf(edit) === "numerals" ? "amount" : "name"];
+  if (isNumberPlaceholder(edit)) return STAND_INS.count;
+  return STAND_INS[kindOf(edit) === "numerals" || AMOUNTS.includes(edit.row) ? "amount" : "name"];
 }
 
 /** Return the parts of a span of a form's text; a tag at an edge only if its partner is inside, too. `mark`: the part that the model reads instead of the end. */
@@ -106,7 +103,6 @@ export function partnersOf(parts) {
  * earlier translations have lost, a list for each; `start`, `end`: its span of the user's text.
  */
 export class Piece {
-  isGlued = false; // only kept items separate it from the piece before
   mark = null; // what the model reads at the end of the sentence, if it reads another mark there: see `endingOf`
   sourceCase = null; // of the user's line, if the model reads it in sentence case instead
   isLabel = false; // whether it is the only word of the user's line, as in a menu
@@ -207,8 +203,8 @@ export class Piece {
 
   /** Return this piece with other parts or fields. */
   #with(parts, fields = {}) {
-    const { isGlued, mark, sourceCase, isLabel } = this;
-    return new Piece(this.form, parts, { isGlued, mark, sourceCase, isLabel, ...fields });
+    const { mark, sourceCase, isLabel } = this;
+    return new Piece(this.form, parts, { mark, sourceCase, isLabel, ...fields });
   }
 
   /** Return this piece with a colon after its last character, inside the tags around it. */
@@ -250,14 +246,13 @@ export class Piece {
     return standIns;
   }
 
-  /** Return this piece with new stand-ins for lost items; null if they have run out. A placeholder that lost its first number is read as it is. */
+  /** Return this piece with new stand-ins for lost items; null if they have run out. */
   withStandIns(lost) {
     const tried = [...this.tried, lost.flatMap((index) => this.standIns.get(index) ?? [])];
     const lostIndices = new Set(lost);
     const unchanged = new Map([...this.standIns].filter(([index]) => !lostIndices.has(index)));
-    const items = lost.filter((index) => this.tried.length || !this.standIns.has(index) || !isNumberPlaceholder(this.parts[index].edit));
-    const standIns = this.#withUnused(items, unchanged, tried);
-    return tried.length <= MAX_ROUNDS && items.every((index) => standIns.has(index)) ? this.#with(this.parts, { standIns, tried }) : null;
+    const standIns = this.#withUnused(lost, unchanged, tried);
+    return tried.length <= MAX_ROUNDS && lost.every((index) => standIns.has(index)) ? this.#with(this.parts, { standIns, tried }) : null;
   }
 
   /** Return the parts between items that have words, as pieces. */
@@ -275,7 +270,7 @@ export class Piece {
       const ending = mark && first < mark.start && mark.end <= last ? mark : null;
       const piece = this.#with(partsIn(this.form, [first, last], ending), { mark: ending, isLabel: false });
       const sourceCase = this.sourceCase ?? (isLower(firstOf(piece.text)) ? LOWERCASE : null); // a model begins it with a capital
-      pieces.push(Object.assign(piece, { sourceCase, isGlued: !pieces.length && this.isGlued && piece.start === this.start }));
+      pieces.push(Object.assign(piece, { sourceCase }));
     }
     return pieces;
   }

@@ -4,9 +4,8 @@
 
 import { inOrder, isEmphasis, overlapping, partnersOf, writtenOf } from "./reading.js";
 import { kindOf } from "./rewriting.js";
-import { firstOf, folded, isAlphanumeric, isMark, lastOf, lastUpTo, numbersAndWords, withSpace } from "./words.js";
+import { firstOf, isAlphanumeric, isMark, lastOf, lastUpTo, numbersAndWords, withSpace } from "./words.js";
 
-const MAX_WORD = 64; // characters of a word that has a sign
 const isFree = ({ kind }) => ["numbers", "numerals", "names"].includes(kind); // a translation may have others than its source
 const isEmojiOrSign = ({ edit }) => ["emoji", "signs"].includes(kindOf(edit));
 const isSpace = (text) => text !== "" && text.trim() === "";
@@ -49,32 +48,13 @@ class Layout {
 
   /** Return the offset in the translation and the text of each tag, in order. */
   tags() {
-    const ofWords = this.#signsOfWords();
-    const otherTags = this.source.tags.filter((tag) => !ofWords.has(tag));
-    const positions = Array.from(ofWords, ([tag, offset]) => [offset, tag]); // these go first at the same offset
-    const pending = [{ tags: otherTags, first: 0, last: this.words.length }]; // no recursion: elements may be nested deeply
+    const positions = [];
+    const pending = [{ tags: this.source.tags, first: 0, last: this.words.length }]; // no recursion: elements may be nested deeply
     for (let next; (next = pending.pop());) {
       if (next.tags) pending.push(...this.#positionTags(next).reverse());
       else positions.push(next);
     }
     return positions.sort((left, right) => left[0] - right[0]).map(([offset, tag]) => [offset, this.#spaced(tag, offset)]); // stable
-  }
-
-  /** Return the offset of signs at the end of a word that the translation copies, such as Windows®. */
-  #signsOfWords() {
-    const { starts, text, tags } = this.source;
-    const [offsets, unused] = [new Map(), [...this.words.keys()]];
-    for (const tag of tags.filter((index) => this.#isMarkOfWord(index))) {
-      const end = starts[tag];
-      const [word] = /[\p{L}\p{N}_]+$/u.exec(text.slice(Math.max(end - MAX_WORD, 0), end));
-      const copies = unused.filter((index) => folded(this.written[index]) === folded(word));
-      if (!copies.length) continue;
-      const shares = this.#shares([end - word.length, end]);
-      const copy = copies[argmax(copies.map((index) => shares[index]))];
-      unused.splice(unused.indexOf(copy), 1);
-      offsets.set(tag, this.words[copy].end);
-    }
-    return offsets;
   }
 
   /** Return the index of the word before which a tag at this offset of the source goes. */
@@ -149,19 +129,11 @@ class Layout {
     return positions;
   }
 
-  /** Whether a tag belongs to the preceding word, as a footnote's sign does. */
+  /** Whether a tag belongs to the word at whose end it is, as a footnote's sign does. */
   #isSign(tag) {
-    return this.#isMarkOfWord(tag) || (this.#touchesWord(tag) && writtenOf(this.source.parts[tag]).endsWith("/>"));
-  }
-
-  /** Whether a tag is a sign or an emoji at the end of a word, as in "Windows®". */
-  #isMarkOfWord(tag) {
-    return this.#touchesWord(tag) && isEmojiOrSign(this.source.parts[tag]);
-  }
-
-  #touchesWord(tag) {
-    const { starts, text } = this.source;
-    return isAlphanumeric(lastOf(text.slice(0, starts[tag]))) && !isAlphanumeric(text.slice(starts[tag]));
+    const [part, { starts, text }] = [this.source.parts[tag], this.source];
+    const endsWord = isAlphanumeric(lastOf(text.slice(0, starts[tag]))) && !isAlphanumeric(text.slice(starts[tag]));
+    return endsWord && (isEmojiOrSign(part) || writtenOf(part).endsWith("/>"));
   }
 
   /** Widen an element to the marks at its edges, such as a colon, that it encloses in the source. */

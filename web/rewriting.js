@@ -4,17 +4,17 @@
 import { inSentenceCase } from "./casing.js";
 import { characterOf } from "./entities.js";
 import {
-  BEFORE_CODE_COMMA_PATTERN, BLOCK_TAG_PATTERN, BREAK, EMOJI_PATTERN, ITEM, LACKED, MAX_RANK_OF_REPEATED, ROMAN_WORD_PATTERN,
+  BEFORE_CODE_COMMA_PATTERN, BLOCK_TAG_PATTERN, BREAK, ITEM, LACKED, MAX_RANK_OF_REPEATED, ROMAN_WORD_PATTERN,
   ROWS, SIGNED_NUMBER_PATTERN, WORD_BEGINS_PATTERN,
 } from "./interface.js";
 import { regex } from "./patterns.js";
 import { combines, MAX_CACHED_LENGTH, visible } from "./vocabulary.js";
-import { hasLetters, isUpper, lastUpTo } from "./words.js";
+import { isUpper, lastUpTo } from "./words.js";
 
 const [COPY, [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA]] = ["=", LACKED];
 const COMBINING_MARK = "\u0301"; // in the copy of a form for late rows, each mark that combines
 const [BLOCK_TAG, ROMAN_WORD] = [BLOCK_TAG_PATTERN, ROMAN_WORD_PATTERN].map((source) => regex(`^(?:${source})`));
-const [SENTENCE_START, BEFORE_CODE_COMMA, EMOJI] = [WORD_BEGINS_PATTERN, BEFORE_CODE_COMMA_PATTERN, EMOJI_PATTERN].map((source) => regex(source));
+const [SENTENCE_START, BEFORE_CODE_COMMA] = [WORD_BEGINS_PATTERN, BEFORE_CODE_COMMA_PATTERN].map((source) => regex(source));
 const [REACH, MAX_CODE] = [16, 64]; // characters before a word, and before a comma
 const pointOf = (grouping) => (grouping === "," ? "." : ",");
 const numberPatterns = {}; // by the grouping sign
@@ -177,11 +177,8 @@ function editAt(text, { id, stage, model, back }, call, [start, end], writtenIn)
 
 /** Return the marks of emphasis around a text, such as "**", and the edits between them. */
 function emphasised(text, rows, call, [start, end]) {
-  const content = text.slice(start, end);
-  const length = Math.min(...[/^(.)\1*/, /([*_~])\1*$/].map((run) => run.exec(content)[0].length));
-  // a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
-  if (length === content.length) return [{ row: "lacked sign", start, end, model: "", back: content }];
-  const [mark, first, last] = [{ row: "emphasis", model: "", back: content.slice(0, length) }, start + length, end - length];
+  const [back] = /^(.)\1*/.exec(text.slice(start, end));
+  const [mark, first, last] = [{ row: "emphasis", model: "", back }, start + back.length, end - back.length];
   return [{ ...mark, start, end: first }, ...editsIn(text, rows, call, [first, last]), { ...mark, start: last, end }];
 }
 
@@ -211,7 +208,6 @@ function lackedMark(character) {
 // ---- functions that rows name: what the model reads, `COPY`, or null
 const FUNCTIONS = {
   tag: (_, text, span) => (BLOCK_TAG.test(text.slice(...span)) ? BREAK : ""),
-  sign: () => "",
   /** Return a capitalised word that the vocabulary lacks in lowercase or without accents, if it knows it so. */
   lowered({ vocabulary }, text, [start, end]) {
     const word = text.slice(start, end);
@@ -275,19 +271,19 @@ export function itemsIn(text, kinds) {
   return keepEdits(text, kinds).map((edit) => ({ text: text.slice(edit.start, edit.end), start: edit.start, end: edit.end, kind: kindOf(edit) }));
 }
 
-/** Return a text with other text for what is outside of its items, or for the items. */
-export function withItems(text, kinds, change, changeItem = (item) => item.text) {
+/** Return a text with other text for its items. */
+export function withItems(text, kinds, change) {
   let [output, end] = ["", 0];
   for (const item of itemsIn(text, kinds)) {
-    output += change(text.slice(end, item.start)) + changeItem(item);
+    output += text.slice(end, item.start) + change(item);
     ({ end } = item);
   }
-  return output + change(text.slice(end));
+  return output + text.slice(end);
 }
 
 /** Return a given translation as the model reads it: without tags. */
 export function withoutTags(translation) {
-  const text = withItems(translation, ["tags"], (part) => part, ({ text: tag }) => (BLOCK_TAG.test(tag) ? " " : ""));
+  const text = withItems(translation, ["tags"], ({ text: tag }) => (BLOCK_TAG.test(tag) ? " " : ""));
   return text === translation ? text : text.trim();
 }
 

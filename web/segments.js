@@ -8,7 +8,7 @@ import { partsIn, Piece } from "./reading.js";
 import { formOf, isItem, LATE_NAMES } from "./rewriting.js";
 import { splitSentences, splitToFit, stripped } from "./sentences.js";
 import { unknownTokens } from "./vocabulary.js";
-import { firstOf, hasLetters, isMark, isUpper, lastOf, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
+import { firstOf, isMark, isUpper, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
 const LONG_WORD = regex(LONG_WORD_PATTERN, "gu");
@@ -39,10 +39,8 @@ export class Segmenter {
     const kinds = copies ? COPIED_KINDS : isForced ? ["tags"] : [];
     const form = formOf(shortened, { ...this, kinds, copies, normalises });
     const parsed = { text, form, copies: copies || foreign.length > 0, foreign, pieces: [] };
-    const cuts = copies ? gluedCuts(form) : [];
-    const isCut = new Set(cuts);
     const lineStarts = form.lines.map(({ start }) => start);
-    for (const sentence of this.#sentences(form, splits, isForced).flatMap((span) => cutAt(cuts, span))) {
+    for (const sentence of this.#sentences(form, splits, isForced)) {
       const inner = copies ? edgesOf(form.text, sentence, this.rules.has_ordinals) : sentence;
       const label = copies ? labelIn(form.text, inner) : null;
       const span = label ?? inner;
@@ -52,11 +50,11 @@ export class Segmenter {
         continue;
       }
       for (const part of this.#fitting(form, span).slice(0, isForced ? 1 : undefined)) {
-        const mayLackStop = copies && part[1] === span[1] && !isCut.has(sentence[1]);
+        const mayLackStop = copies && part[1] === span[1];
         const { piece, hasText, hasUnknown } = this.#piece(form, part, { normalises, copies, mayLackStop });
         const line = form.lines[lastUpTo(lineStarts, piece.start)];
         const isLabel = label !== null && !piece.items.length;
-        Object.assign(piece, { isGlued: isCut.has(piece.parts[0].start), sourceCase: piece.start < line?.end ? line.row : null, isLabel });
+        Object.assign(piece, { sourceCase: piece.start < line?.end ? line.row : null, isLabel });
         if (isLabel) piece.forms = this.#labelForms(piece);
         if (hasText) parsed.pieces.push(piece);
         else if (hasUnknown) foreign.push([piece.start, piece.end]);
@@ -163,15 +161,6 @@ export function editsOf({ text, form, pieces, copies }) {
     .sort((left, right) => left.start - right.start || left.end - right.end);
 }
 
-/** Return the offsets between a placeholder and a letter, in order: a sentence ends or begins there, as in "{0}Welcome". */
-function gluedCuts({ text, edits, offsets }) {
-  return edits.flatMap(({ row }, index) => {
-    if (row !== "placeholder") return [];
-    const [start, end] = [offsets[index], offsets[index] + 1];
-    return [[start, lastOf(text.slice(0, start))], [end, firstOf(text.slice(end))]].filter(([, letter]) => hasLetters(letter)).map(([offset]) => offset);
-  });
-}
-
 /**
  * Join the translations of the pieces with the text between these, mostly a space; return where each translation starts.
  *
@@ -185,9 +174,9 @@ export function joinTranslations({ text, pieces, copies }, translations, { quote
     const separator = pieces[index - 1]?.isLabel ? colonOfLabel(written, colon) : written;
     return quotes ? separatorWithQuotes(separator, quotes, index === 0, index === pieces.length) : separator;
   };
-  const starts = pieces.map(({ end, isGlued }, index) => {
+  const starts = pieces.map(({ end }, index) => {
     let separator = index || copies ? textBefore(index) : "";
-    if (index && !separator.replace(/^ +$/, "") && !(isGlued && !separator)) {
+    if (index && !separator.replace(/^ +$/, "")) {
       separator = runsOn(joined, translations[index]) ? "" : separator || " ";
     }
     joined = withSpace(withSpace(joined, separator), translations[index]);
@@ -196,10 +185,4 @@ export function joinTranslations({ text, pieces, copies }, translations, { quote
   });
   if (copies) joined = withSpace(joined, textBefore(pieces.length));
   return { text: joined, starts };
-}
-
-/** Cut a span at those of ascending offsets that are inside it. */
-function cutAt(offsets, [start, end]) {
-  const edges = [start, ...offsets.slice(lastUpTo(offsets, start) + 1, lastUpTo(offsets, end - 1) + 1), end];
-  return edges.slice(1).map((edge, index) => [edges[index], edge]);
 }

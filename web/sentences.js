@@ -1,9 +1,9 @@
 // Where a text may be cut: into sentences, and a sentence that is too long into pieces. It follows text/sentences.py.
 
 import {
-  BEFORE_NUMBERS, BULLETS, CLAUSE_ENDS_PATTERN, CLOSING, FIRST_ITEM_PATTERN, GOES_ON_PATTERN, INITIALS_PATTERN, LINES_PATTERN,
-  LONGEST_CHARACTER, MASKED_DOT, MIN_LAST_WORD, OPENING, QUOTED_PATTERN, ROMAN_NUMERAL_PATTERN, SENTENCE_ENDS_PATTERN, SENTENCE_REACH,
-  SPACED_CLOSING, SPACED_DOTS_PATTERN, UNSPACED_END_PATTERN, UNSPACED_STOPS,
+  BEFORE_NUMBERS, BULLETS, CLAUSE_ENDS_PATTERN, CLOSING, GOES_ON_PATTERN, INITIALS_PATTERN, LINES_PATTERN,
+  LONGEST_CHARACTER, MIN_LAST_WORD, OPENING, QUOTED_PATTERN, ROMAN_NUMERAL_PATTERN, SENTENCE_ENDS_PATTERN, SENTENCE_REACH,
+  SPACED_CLOSING, UNSPACED_END_PATTERN, UNSPACED_STOPS,
 } from "./interface.js";
 import { escaped, regex } from "./patterns.js";
 import { firstOf, isLower } from "./words.js";
@@ -11,14 +11,12 @@ import { firstOf, isLower } from "./words.js";
 const LINES = regex(LINES_PATTERN, "gu");
 const CLAUSE_ENDS = regex(CLAUSE_ENDS_PATTERN, "gu");
 const QUOTED = regex(QUOTED_PATTERN, "gu");
-const FIRST_ITEM = regex(`^[\\s]*${FIRST_ITEM_PATTERN}`);
-const SPACED_DOTS = regex(SPACED_DOTS_PATTERN, "gu");
 const GOES_ON = regex(`^${GOES_ON_PATTERN}`);
 const ROMAN_NUMERAL = regex(`^${ROMAN_NUMERAL_PATTERN}$`);
 const INITIALS = regex(`^${INITIALS_PATTERN}$`);
 const SPACES = /\s+/g;
 const LEADING = new RegExp(`^[${escaped(OPENING + BULLETS)}]+`);
-const BEFORE_WORD = new RegExp(`^[${escaped(`${OPENING}${MASKED_DOT} `)}]+`);
+const BEFORE_WORD = new RegExp(`^[${escaped(`${OPENING} `)}]+`);
 const AROUND_ITEM = new RegExp(`^[${escaped(BULLETS)}]+|[${escaped(BULLETS)}]+$`, "g");
 const CLOSINGS = new RegExp(`[${escaped(SPACED_CLOSING)}]`);
 
@@ -28,11 +26,10 @@ export function splitSentences(text, rules) {
   const ends = regex(SENTENCE_ENDS_PATTERN + further + (rules.has_lowercase_starts ? `|${UNSPACED_END_PATTERN}` : ""), "gu");
   const sets = { ...rules };
   for (const name of ["abbreviations", "final_abbreviations", "starters"]) sets[name] = new Set(rules[name]);
-  const masked = withoutSpacedDots(text);
   const spans = [];
   for (const { 0: line, index: first } of text.matchAll(LINES)) {
     let [start, end] = [first, first + line.length];
-    for (const cut of endsOf(masked.slice(first, end), ends, sets)) {
+    for (const cut of endsOf(line, ends, sets)) {
       spans.push([start, first + cut]);
       start = first + cut;
     }
@@ -43,50 +40,19 @@ export function splitSentences(text, rules) {
 
 /** Return where sentences of a line end, but for the last one. */
 function endsOf(line, ends, rules) {
-  const items = itemStarts(line);
-  const cuts = new Set(items);
-  let [start, itemIndex, quotes, quoteIndex] = [0, 0, null, 0];
+  const cuts = [];
+  let [start, quotes, quoteIndex] = [0, null, 0];
   for (const match of line.matchAll(ends)) {
     const after = match.index + match[0].length;
-    if (after === line.length) continue;
-    while (items[itemIndex] <= match.index) start = Math.max(start, items[itemIndex++]);
-    if (!endsSentence(line, start, match.index, match[0], rules)) continue;
+    if (after === line.length || !endsSentence(line, start, match.index, match[0], rules)) continue;
     quotes ??= Array.from(line.matchAll(QUOTED), ({ 0: quote, index }) => [index, index + quote.length]);
     while (quotes[quoteIndex]?.[1] <= after) quoteIndex++;
     if (quotes[quoteIndex]?.[0] < after) continue;
     start = after;
-    cuts.add(after);
+    cuts.push(after);
   }
-  return [...cuts].sort((cut, otherCut) => cut - otherCut);
+  return cuts;
 }
-
-/** Replace the dots of ". . ." that do not end a sentence: all but the first after a word, or a fourth one. */
-function withoutSpacedDots(text) {
-  return text.replace(SPACED_DOTS, (dots, index) => {
-    const hidden = dots.replaceAll(".", MASKED_DOT);
-    if (/\S/.test(text.slice(Math.max(index - 1, 0), index))) return `.${hidden.slice(1)}`;
-    return dots.replaceAll(" ", "").length > 3 ? `${hidden.slice(0, -1)}.` : hidden;
-  });
-}
-
-/** Return where the further items of a list begin in a line: "1. The first item 2. The second item". */
-function itemStarts(line) {
-  const first = FIRST_ITEM.exec(line);
-  if (!first) return [];
-  const [bullet, end] = [first[1] ?? "", first[3]];
-  const starts = [];
-  const following = new RegExp(`(?<=\\s)${escaped(bullet)}(\\p{Nd}+|[b-z])${escaped(end)}\\s+(?=\\p{L})`, "gu");
-  following.lastIndex = first[0].length;
-  for (let match, mark = markAfter(first[2]); (match = following.exec(line));) {
-    if (match[1] !== mark) continue;
-    starts.push(match.index);
-    mark = markAfter(mark);
-  }
-  return starts;
-}
-
-/** Return the number or the letter of the next item of a list. */
-const markAfter = (mark) => (/^\p{Nd}+$/u.test(mark) ? String(Number(mark) + 1) : String.fromCharCode(mark.charCodeAt(0) + 1));
 
 function endsSentence(text, start, offset, stop, rules) {
   const after = offset + stop.length;
@@ -95,7 +61,7 @@ function endsSentence(text, start, offset, stop, rules) {
   if ("[(".includes(text[offset - 1] ?? " ")) return false; // "[...]"
   const following = text.slice(after, after + SENTENCE_REACH).trimStart();
   const nextWord = following.replace(BEFORE_WORD, "");
-  if (nextWord[0] === "," || (nextWord === "" && following.includes(MASKED_DOT))) return false;
+  if (nextWord[0] === ",") return false; // German ",,"
   const mark = stop.split(CLOSINGS, 1)[0];
   const words = text.slice(Math.max(start, offset - SENTENCE_REACH), offset).trimEnd().split(/\s+/);
   const written = words.at(-1).replace(LEADING, "");

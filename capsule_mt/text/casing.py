@@ -9,15 +9,14 @@ each letter replaces a letter.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from capsule_mt.text.rules import BREAK, CASED_WORD, ITEM
 from capsule_mt.text.sentences import Span, language_code, split_sentences
-from capsule_mt.text.vocabulary import LOG_RANK_OF_UNKNOWN, Vocabulary
+from capsule_mt.text.vocabulary import Vocabulary
 
 CAPITALS, LOWERCASE = "capitals", "lowercase"
-LOWERCASE_START = "lowercase start"  # "the man is in London."
 DOTLESS_I_LANGUAGES = frozenset({"tr", "az"})  # whose pairs are I and \u0131, \u0130 and i
 MIN_LETTERS = 7  # of a text in capitals; fewer may be abbreviations
 LINE = rf"[^\n{BREAK}]+"
@@ -32,9 +31,6 @@ VARIABLE = "[a-hj-z]"  # "p implies q": a vocabulary has more capitals of these,
 # differences of log ranks: by BLEU on 346 lines of FLORES and 700 of Tatoeba, Portuguese and English
 NAME_MARGIN = 1.6
 ABBREVIATION_MARGIN, ABBREVIATION_LENGTHS = 1.0, range(2, 5)
-# the sum of a short text's margins: of words of two to six letters in FLORES and Tatoeba, half of them held out, it
-# takes 92 % for words, and 10 % of the abbreviations
-MAX_MARGIN_OF_WORDS = -5.0
 
 Lines = list[tuple[Span, str]]
 
@@ -42,21 +38,15 @@ Lines = list[tuple[Span, str]]
 def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = None) -> tuple[str, Lines]:
     """Return a text with each line in sentence case, and the lines that have another one."""
     casing = Casing(vocabulary, language)
-    lowercase = casing.without_capitals(text)
-    if lowercase is not None:
-        return lowercase, [(Span(0, len(text)), CAPITALS)]
     written: list[str] = []
     lines: Lines = []
     end = 0
     for match in re.finditer(LINE, text):
-        line, case = casing.in_sentence_case(match[0])
+        line, case, length = casing.in_sentence_case(match[0])
         written += [text[end : match.start()], line]
         end = match.end()
-        if case == LOWERCASE_START:  # of the first sentence alone
-            start = next(offset for offset in range(*match.span()) if text[offset].isalpha())
-            lines.append((Span(match.start(), start + 1), LOWERCASE))
-        elif case is not None:
-            lines.append((Span(*match.span()), case))
+        if case is not None:
+            lines.append((Span(match.start(), match.start() + length), case))
     return "".join([*written, text[end:]]), lines
 
 
@@ -74,29 +64,27 @@ class Casing(NamedTuple):
     vocabulary: Vocabulary
     language: str | None
 
-    def in_sentence_case(self, line: str) -> tuple[str, str | None]:
-        """Return a line in sentence case, and its case if it had another one."""
+    def in_sentence_case(self, line: str) -> tuple[str, str | None, int]:
+        """Return a line in sentence case, the case that it had, if another, and how many characters had it."""
         if (lowercase := self.without_capitals(line)) is not None:
-            return lowercase, CAPITALS
+            return lowercase, CAPITALS, len(line)
         if not (line.islower() or line[:1].islower() or line[:1] in ".\u2026"):
-            return line, None  # most lines
+            return line, None, 0  # most lines
         words = _words(line)
         is_lowercase = bool(words) and _is_lowercase(words)
         if not (is_lowercase or (words and _begins_in_lowercase(words))):
-            return line, None
+            return line, None, 0
         if not self.vocabulary.covers(self._capitalised(words[0][0][0])):
-            return line, None  # some models read lowercase only
-        if is_lowercase:
-            starts = self._sentence_starts(words[0].string)
-            return self._with_names(self._with_capitals_at(starts, line)), LOWERCASE
-        return self._with_capitals_at([words[0].start()], line), LOWERCASE_START
+            return line, None, 0  # some models read lowercase only
+        first, letters = words[0].start(), list(line)
+        for offset in self._sentence_starts(words[0].string) if is_lowercase else [first]:
+            letters[offset] = self._capitalised(letters[offset])
+        cased = "".join(letters)
+        return (self._with_names(cased), LOWERCASE, len(line)) if is_lowercase else (cased, LOWERCASE, first + 1)
 
     def without_capitals(self, text: str) -> str | None:
         """Return a text in capitals in sentence case; `None` for any other text."""
-        if not text.isupper():
-            return None
-        words = re.findall(CASED_WORD, text)
-        if not words or (sum(map(len, words)) < MIN_LETTERS and not self._are_words(words)):
+        if not text.isupper() or sum(map(len, re.findall(CASED_WORD, text))) < MIN_LETTERS:
             return None
         # in other languages, "\u0130" becomes two characters in lowercase, and offsets must stay valid
         lowercase = self._lowered(text if has_dotless_i(self.language) else text.replace("\u0130", "I"))
@@ -109,7 +97,7 @@ class Casing(NamedTuple):
         word = next(iter(_words(translation)), None)
         if word is None or not word[0][0].isupper() or word[0][1:] != word[0][1:].lower():
             return translation
-        lowercase, log_rank = self._lowered(word[0]), self.vocabulary.target_log_rank
+        lowercase, log_rank = self._lowered(word[0]), self.vocabulary.for_target.log_rank
         if log_rank(lowercase) - log_rank(word[0]) > NAME_MARGIN or len(lowercase) != len(word[0]):
             return translation
         return translation[: word.start()] + lowercase[0] + translation[word.start() + 1 :]
@@ -118,19 +106,8 @@ class Casing(NamedTuple):
         """Yield the offset of the first character of each sentence of a line in lowercase."""
         candidate = re.sub(MAY_START, lambda match: match[0][:-1] + self._capitalised(match[0][-1]), line)
         for start, end in split_sentences(candidate, self.language):
-            yield next((offset for offset in range(start, end) if line[offset] == ITEM or line[offset].isalnum()), end)
-
-    def _with_capitals_at(self, offsets: Iterable[int], line: str) -> str:
-        """Return a line with capitals for the words that begin at some offsets.
-
-        Unknown words whose capital would come back as that of a name, such as "brb", stay as they are.
-        """
-        letters, starts = list(line), {*offsets}
-        for word in _words(line) if starts else ():
-            form = self._capitalised(word[0]) if word.start() in starts else ""
-            if form and (_is_known(form, self.vocabulary) or self._name_margin(word[0]) <= NAME_MARGIN):
-                letters[word.start()] = form[0]
-        return "".join(letters)
+            characters = (offset for offset in range(start, end) if line[offset] == ITEM or line[offset].isalnum())
+            yield next(characters, start)
 
     def _with_names(self, line: str) -> str:
         """Return a line with capitals for names; words with a capital, such as the first one, stay as they are."""
@@ -151,15 +128,9 @@ class Casing(NamedTuple):
         lowercase, log_rank = self._lowered(word), self.vocabulary.log_rank
         return log_rank(lowercase) - log_rank(self._capitalised(lowercase))
 
-    def _are_words(self, words: Sequence[str]) -> bool:
-        """Whether words in capitals are more frequent in lowercase, or with one capital, than as abbreviations."""
-        return sum(self._abbreviation_margin(self._lowered(word)) for word in words) < MAX_MARGIN_OF_WORDS
-
     def _abbreviation_margin(self, word: str) -> float:
         """Return the log rank of a lowercase word, or of its capitalised form, minus that of the word in capitals."""
         capitals, log_rank = self._raised(word), self.vocabulary.log_rank
-        if not self.vocabulary.covers(capitals):
-            return -LOG_RANK_OF_UNKNOWN  # of "N\xc3O" the vocabulary may know only the lowercase form
         return min(log_rank(word), log_rank(self._capitalised(word))) - log_rank(capitals)
 
     def _lowered(self, text: str) -> str:

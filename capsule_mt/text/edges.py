@@ -12,8 +12,6 @@ from capsule_mt.text.reading import Part
 from capsule_mt.text.rules import CASED_WORD, ENCLOSING, SIGN_PAIRS, rows_of
 from capsule_mt.text.sentences import Span, stripped
 
-APOSTROPHE = r"(?<=[^\W\d_])'(?=[^\W\d_])"
-_CLOSING_MARKS, _FINAL_MARKS = "\"'\u201d\u2019\xbb)]", ".\u2026!?"
 LAST_WITH_FULL_STOP = "\u052f"  # Latin, Greek and Cyrillic letters end here
 MIN_WORDS = 6  # a shorter text without a full stop may be a label
 LABEL = rf"({CASED_WORD})(?:\.\.\.|\u2026|[,;]|[ \xa0\u202f]?:)?"
@@ -23,8 +21,7 @@ MAX_BESIDE_LABEL = 500  # characters of signs and items on the line of a label
 
 def edges_of(text: str, sentence: Span, has_ordinals: bool = True) -> Span:
     """Return a sentence without what is copied around it; empty if nothing remains to translate."""
-    inner = without_copied_edges(text, sentence, has_ordinals)
-    return without_enclosing(text, inner) if inner.start < inner.end else inner
+    return without_enclosing(text, without_copied_edges(text, sentence, has_ordinals))
 
 
 def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -> Span:
@@ -59,20 +56,15 @@ def _has_pair(signs: str, sentence: str) -> bool:
 def without_enclosing(text: str, sentence: Span) -> Span:
     """Return the span inside the brackets and quotes that enclose a sentence whole, if it has letters.
 
-    A full stop may follow the closing mark; inside are no further marks of the same kind. An opening quote that only
-    another sentence closes is left out, too.
+    A full stop may follow the closing mark; inside are no further marks of the same kind.
     """
-    if text[sentence.start : sentence.start + 1] not in ENCLOSING:  # most sentences
-        return sentence
-    is_open = text.rfind('"', *sentence) == sentence.start
-    first = stripped(text, Span(sentence.start + is_open, sentence.end)).start
-    start, end = first, sentence.end - text.endswith(".", *sentence)
+    start, end = sentence.start, sentence.end - text.endswith(".", *sentence)
     while end - start > 2 and text[end - 1] == ENCLOSING.get(text[start]):
-        inner = re.sub(APOSTROPHE, "", text[start + 1 : end - 1])
+        inner = text[start + 1 : end - 1]
         if text[start] in inner or text[end - 1] in inner or not any(map(str.isalpha, inner)):
             break
         start, end = stripped(text, Span(start + 1, end - 1))
-    return Span(start, end if start > first else sentence.end)
+    return Span(start, end) if start > sentence.start else sentence
 
 
 def ending_of(text: str, sentence: Span) -> Part | None:
@@ -81,14 +73,13 @@ def ending_of(text: str, sentence: Span) -> Part | None:
     if last.isalnum():
         is_short = last > LAST_WITH_FULL_STOP or len(re.findall(CASED_WORD, text[slice(*sentence)])) < MIN_WORDS
         return None if is_short else Part(".", sentence.end, sentence.end)
-    body = text[slice(*sentence)].rstrip(_CLOSING_MARKS)
-    if body[-1:] not in _FINAL_MARKS or not (body[-2:-1] in _FINAL_MARKS or body[-1:] == "\u2026"):
-        return None  # most sentences end with a single mark
-    match = next((match for row in rows_of("ending") if (match := re.search(row.match, text[slice(*sentence)]))), None)
-    if match is None:
-        return None
-    start = sentence.start + match.start()
-    return Part(mark_of(match[0]), start, start + len(match[0]))
+    content = text[slice(*sentence)]
+    for row in rows_of("ending"):
+        match = re.search(row.needs, content) and re.search(row.match, content)
+        if match is not None:
+            start = sentence.start + match.start()
+            return Part(mark_of(match[0]), start, start + len(match[0]))
+    return None
 
 
 def label_in(text: str, sentence: Span) -> Span | None:

@@ -9,15 +9,13 @@ from collections.abc import Callable, Sequence
 
 from capsule_mt.text.casing import capital, has_dotless_i, restored_case
 from capsule_mt.text.entities import with_entities, without_entities
-from capsule_mt.text.keeping import Item, parts_of
 from capsule_mt.text.reading import Piece
-from capsule_mt.text.rewriting import with_target_signs
+from capsule_mt.text.rewriting import Form, keep_edits, with_target_signs
 from capsule_mt.text.rules import COPIED_KINDS, ITEM, PLAIN, QUOTES_OF_LANGUAGE, TAG_MARK, rows_of
 from capsule_mt.text.sentences import language_code, rules_of
 from capsule_mt.text.tokenizer_protocol import Tokenizer
 from capsule_mt.text.vocabulary import vocabulary_of
 
-TAG_KINDS = ("tags", "breaks", "emoji", "emphasis", "signs")
 _CLOSING = "\"'\u201d\u2019\xbb)\\]"
 LABEL_END = rf"(?<=[^\W_])\s?[.:\u3002\uff1a](?=[{TAG_MARK}\s]*\Z)"
 LABEL_COLON = "[ \xa0\u202f]?:"
@@ -76,24 +74,17 @@ def written(
     return with_entities(without_marks(text, items), piece.user_text)
 
 
-def with_marks(text: str) -> tuple[str, list[Item]]:
+def with_marks(text: str) -> tuple[str, list[str]]:
     """Return a translation with `ITEM` or `TAG_MARK` for each item, and the items."""
-    parts = parts_of(text, COPIED_KINDS)
-    items = [part for part in parts if isinstance(part, Item)]
-    if not items:
-        return text, items
-    marks = (_mark_of(part) if isinstance(part, Item) else part for part in parts)
-    return "".join(marks), items
+    edits = keep_edits(text, COPIED_KINDS)
+    marked = Form(text, [edit._replace(model=TAG_MARK) if edit.is_tag else edit for edit in edits])
+    return marked.text, [text[slice(*edit.span)] for edit in edits]
 
 
-def without_marks(text: str, items: Sequence[Item]) -> str:
+def without_marks(text: str, items: Sequence[str]) -> str:
     """Return a text with the items instead of their marks."""
     pending = iter(items)
     return re.sub(f"[{ITEM}{TAG_MARK}]", lambda match: next(pending), text) if items else text
-
-
-def _mark_of(item: Item) -> str:
-    return TAG_MARK if item.kind in TAG_KINDS else ITEM
 
 
 # ---- numbers

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from capsule_mt.text.glossary import Term
 
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
-YEAR = r"(?:1[5-9]|20)\d\d"
 TAG_NAME = r"<(/?)([\w:-]+)"
 AMOUNTS = ("amount", "formula")
 NO_EDIT = Edit("", 0, 0, "")  # of a part that is text
@@ -65,17 +64,10 @@ def is_number_placeholder(edit: Edit) -> bool:
 
 def stand_ins_of(edit: Edit) -> tuple[str, ...]:
     """Return what may stand in for an item."""
-    written = edit.back or ""
-    if edit.row in AMOUNTS:
-        numbers = re.findall(r"\d+", written)
-        return (*numbers, *STAND_INS["amount"]) if len(numbers) == 1 else STAND_INS["amount"]
     if is_number_placeholder(edit):
         return STAND_INS["count"]
-    if edit.kind == "numerals":
-        return STAND_INS["amount"]
-    if edit.kind != "numbers":
-        return STAND_INS["name"]
-    return STAND_INS["year" if re.fullmatch(YEAR, written) else "amount"]
+    is_number = edit.kind in ("numbers", "numerals") or edit.row in AMOUNTS
+    return STAND_INS["amount" if is_number else "name"]
 
 
 def parts_in(form: Form, start: int, end: int, mark: Part | None = None) -> list[Part]:
@@ -153,7 +145,6 @@ class Piece:
     was_cut: whether the source was longer (`truncation`).
     prefix: the tokens that its translation begins with.
     terms: the glossary's terms in it.
-    is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
     mark: what the model reads at the end of the sentence, if it reads another mark there.
     case: of the user's line, if the model reads it in sentence case instead.
     is_label: whether it is the only word of the user's line, as in a menu.
@@ -162,7 +153,7 @@ class Piece:
     source_prefix = ""
     encoded = Encoded([], ())
     words: Sequence[SourceWord] = ()
-    was_cut = is_glued = is_label = False
+    was_cut = is_label = False
     prefix: Sequence[int] = ()
     terms: "Sequence[Term]" = ()
     mark: Part | None = None
@@ -358,19 +349,11 @@ class Piece:
         return stand_ins
 
     def with_stand_ins(self, lost: Sequence[int]) -> "Piece | None":
-        """Return this piece with new stand-ins for lost items; `None` if they have run out.
-
-        If a placeholder for a number has lost its first stand-in, the model reads the placeholder itself.
-        """
+        """Return this piece with new stand-ins for lost items; `None` if they have run out."""
         tried = (*self.tried, frozenset(self.stand_ins[index] for index in lost if index in self.stand_ins))
         unchanged = {index: self.stand_ins[index] for index in self.stand_ins.keys() - {*lost}}
-        renewed = [
-            index
-            for index in lost
-            if self.tried or index not in self.stand_ins or not is_number_placeholder(self.parts[index].edit)
-        ]
-        stand_ins = self._with_unused(renewed, unchanged, tried)
-        if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in renewed):
+        stand_ins = self._with_unused(lost, unchanged, tried)
+        if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in lost):
             return None
         return self.with_parts(self.parts, stand_ins, tried)
 
@@ -394,7 +377,6 @@ class Piece:
             piece.mark = mark
             # a model begins each part with a capital
             piece.case = self.case or (LOWERCASE if piece.text[:1].islower() else None)
-            piece.is_glued = not pieces and self.is_glued and piece.span.start == self.span.start
             piece.terms = [term for term in self.terms if overlaps(term.span, [piece.span])]
             pieces.append(piece)
         return pieces

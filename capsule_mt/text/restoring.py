@@ -21,7 +21,6 @@ from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_spa
 
 # a translation may have others than its source: numbers, for one, in another notation
 FREE_KINDS = ("numbers", "numerals", "names", "signs")
-MAX_WORD = 64  # characters of a word that has a sign
 
 Ids = Sequence[int]
 # How much each token of a translation attends to each token of its source [T][S]. A retrospective head looks at the
@@ -78,13 +77,13 @@ class Layout:
         self.written = [translation[start:end] for start, end in words]
         self.is_mark = list(map(is_mark, self.written))
         self.partners = partners_of(source.parts)
+        self.paired_marks = {tag for tag in self.partners if source.parts[tag].edit.row == "emphasis"}
 
     def tags(self) -> list[tuple[int, str]]:
         """Return the offset in the translation and the text of each tag, in order."""
-        of_words = self._signs_of_words()
-        positions = [(offset, tag) for tag, offset in of_words.items()]  # these go first at the same offset
-        tags = [tag for tag in self.source.tags if tag not in of_words]
-        pending: list[Inside | tuple[int, int]] = [Inside(tags, 0, len(self.words))]  # elements may be nested deeply
+        positions: list[tuple[int, int]] = []
+        # no recursion: elements may be nested deeply
+        pending: list[Inside | tuple[int, int]] = [Inside(self.source.tags, 0, len(self.words))]
         while pending:
             entry = pending.pop()
             if isinstance(entry, Inside):
@@ -93,22 +92,6 @@ class Layout:
                 positions.append(entry)
         positions.sort(key=itemgetter(0))
         return [(offset, self._spaced(tag, offset)) for offset, tag in positions]
-
-    def _signs_of_words(self) -> dict[int, int]:
-        """Return the offset of signs at the end of a word that the translation copies, such as Windows\xae."""
-        offsets: dict[int, int] = {}
-        unused_words = list(self.words)
-        for tag in self.source.tags:
-            if not (self.source.parts[tag].is_sign and self._touches_word(tag)):
-                continue
-            end = self.source.starts[tag]
-            word = re.findall(r"\w+", self.source.text[max(end - MAX_WORD, 0) : end])[-1]
-            copies = [span for span in unused_words if self.text[slice(*span)].casefold() == word.casefold()]
-            if copies:
-                copy = max(copies, key=lambda span: self.alignment.share(span, Span(end - len(word), end)))
-                unused_words.remove(copy)
-                offsets[tag] = copy.end
-        return offsets
 
     def _point(self, source_offset: int) -> int:
         """Return the index of the word before which a tag at this offset of the source goes."""
@@ -186,21 +169,14 @@ class Layout:
             offset = self.words[begin - 1].end if is_after else self.words[begin].start
             points = sorted({tag, *inner_tags, end_tag})
             # marks of emphasis that are left without a word are dropped
-            positions += [(offset, point) for point in points if not self._is_paired_mark(point)]
+            positions += [(offset, point) for point in points if point not in self.paired_marks]
         return positions
 
-    def _is_paired_mark(self, tag: int) -> bool:
-        return self.source.parts[tag].edit.row == "emphasis" and tag in self.partners
-
     def _is_sign(self, tag: int) -> bool:
-        """Whether a tag belongs to the preceding word, as a footnote's sign does."""
-        part = self.source.parts[tag]
-        return self._touches_word(tag) and (part.is_sign or part.written.endswith("/>"))
-
-    def _touches_word(self, tag: int) -> bool:
-        """Whether a tag is at the end of a word."""
-        start, text = self.source.starts[tag], self.source.text
-        return text[start - 1 : start].isalnum() and not text[start : start + 1].isalnum()
+        """Whether a tag belongs to the word at whose end it is, as a footnote's sign does."""
+        part, start, text = self.source.parts[tag], self.source.starts[tag], self.source.text
+        ends_word = text[start - 1 : start].isalnum() and not text[start : start + 1].isalnum()
+        return ends_word and (part.is_sign or part.written.endswith("/>"))
 
     def _with_marks(self, tag: int, end_tag: int, begin: int, stop: int) -> tuple[int, int]:
         """Widen an element to the marks at its edges, such as a colon, that it encloses in the source."""

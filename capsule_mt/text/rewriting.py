@@ -252,15 +252,11 @@ class Rewriter(NamedTuple):
     def _emphasised(self, text: str, span: Span, rows: Sequence[Row]) -> Iterator[Edit]:
         """Yield the marks of emphasis around a text, such as "**", and the edits between them."""
         start, end = span
-        content = text[start:end]
-        length = min(len(content) - len(content.lstrip(content[0])), len(content) - len(content.rstrip(content[0])))
-        # a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
-        if length == len(content):
-            yield Edit("lacked sign", start, end, "", content)
-            return
-        yield Edit("emphasis", start, start + length, "", content[:length])
+        length = end - start - len(text[start:end].lstrip(text[start]))
+        mark = text[start : start + length]
+        yield Edit("emphasis", start, start + length, "", mark)
         yield from self._scanned(text, rows, start + length, end - length)
-        yield Edit("emphasis", end - length, end, "", content[:length])
+        yield Edit("emphasis", end - length, end, "", mark)
 
     def _late(self, form: Form, lacked: Collection[str]) -> Iterator[Edit]:
         """Yield the edits of a form for characters that the vocabulary lacks."""
@@ -305,10 +301,6 @@ def _tag(reader: Rewriter, text: str, span: Span) -> str:
 
 def _itself(reader: Rewriter, text: str, span: Span) -> str:
     return text[span.start : span.end]
-
-
-def _sign(reader: Rewriter, text: str, span: Span) -> str:
-    return ""
 
 
 def _lowered(reader: Rewriter, text: str, span: Span) -> str | None:
@@ -372,16 +364,9 @@ def _first_word(text: str) -> str:
     return re.sub(r"(?s)\W.*", "", text)
 
 
-FUNCTIONS: dict[str, Callable[[Rewriter, str, Span], str | None]] = {
-    "tag": _tag,
-    "itself": _itself,
-    "sign": _sign,
-    "lowered": _lowered,
-    "entity": _entity,
-    "comma": _comma,
-    "plain": _plain,
-    "fewer": _fewer,
-}
+_functions: tuple[Callable[[Rewriter, str, Span], str | None], ...]
+_functions = (_tag, _itself, _lowered, _entity, _comma, _plain, _fewer)
+FUNCTIONS = {function.__name__[1:]: function for function in _functions}
 
 
 # ---- numbers, on both ways

@@ -169,7 +169,7 @@ EMOJI = (
 _EMOJI = rf"{EMOJI}+(?:\s*{EMOJI}+)*"
 # Markdown's marks around words; underscores inside words are code
 EMPHASIS = "|".join(
-    rf"(?<![\w*~\\]){mark}(?=[\w\"'\u201c\u2018\xab(\[{{<%$])[^*~\n]{{0,1000}}?(?<=[^\s*~\\]){mark}(?![\w*~])"
+    rf"(?<![\w*~\\]){mark}(?=[^\W_]|[\"'\u201c\u2018\xab(\[{{<%$])[^*~\n]{{0,1000}}?(?<=[^\s*~\\]){mark}(?![\w*~])"
     for mark in (r"\*\*\*", r"\*\*", r"\*", "__", "_", "~~")
 )
 CURRENCIES = "\xa2-\xa5\u20a0-\u20cf"
@@ -185,10 +185,12 @@ NUMERAL = (
     )
     + rf")(?![\w'\u2019]|[.,]\d|-\d\d(?![\d.,])|[ \xa0]?[{CURRENCIES}]|[{_SPACES}]\d)"
 )
-# numbers joined by hyphens, one of them of three digits or more: "555-1234", "2021-03"
+# numbers joined by hyphens, one of them of three digits or more: "555-1234", "2021-03"; versions: "1.9.5", but not
+# of an item, such as "1.2.3 One"
 JOINED_NUMBERS = (
     r"(?<![\w.,/:+'\u2019\xa0\u202f-])\+?(?:\d{1,16}-){0,5}(?:\d{3,16}-\d{1,16}|\d{1,16}-\d{3,16})(?:-\d{1,16}){0,5}"
     r"(?![\w-]|[.,/:'\u2019\xa0\u202f]\d)"
+    rf"|(?<![\w.,/:-])v?\d{{1,4}}(?:\.\d{{1,4}}){{2,}}(?![\w-]|[.,/:]\d|\s+[{CAPITAL}])"
 )
 # with the signs of a language; no address, such as 192.168.100.200, no tax number, such as 123.456.789-09, and no
 # number of a section, such as "\xa7 3.2"
@@ -233,7 +235,7 @@ ROWS = tuple(Row(*row) for row in (
     ("mention", "keep", "code", "[#@]", r"(?<![\w.#])\w{1,64}#\w+|(?<![\w&])[#@]\w+", COPY, COPY, None,
      "ask @tom now", "ask @tom now"),
     ("path", "keep", "code", r":\\|/", rf"(?<!\w)[A-Za-z]:\\(?:\S|{_SPACE_OF_PATH})+"
-     r"|(?<!\S)(?:~|\.{1,2}|/[a-z][\w.+-]*)/\S*\w",
+     r"|(?<![^\s>(\"'\u201c])(?:~|\.{1,2}|/[a-z][\w.+-]*)/[^\s<>()\"'\u201d]*\w",
      COPY, COPY, None, "in ~/src/a now", "in ~/src/a now"),
     ("identifier", "keep", "code", "_", r"(?<!\w)\w*[A-Za-z]_\w+", COPY, COPY, None, "set max_size now", "set max_size now"),
     ("link", "keep", "code", r"\]\(", r"(?<=\])\([^\s()<>]{0,64}[/.#][^\s()<>]{0,120}\)", COPY, COPY, None,
@@ -265,14 +267,14 @@ ROWS = tuple(Row(*row) for row in (
      "Yes \U0001f600 no", "Yes  no"),
     ("emphasis", "keep", "emphasis", r"\*|_|~~", EMPHASIS, ":emphasis", COPY, None, "a **bold** word", "a bold word"),
     ("numeral", "keep", "numerals", r"\d\D\d", NUMERAL, COPY, ":target_signs", None, "1,234,567 cows", "1.234.567 cows"),
-    ("joined numbers", "keep", "numerals", r"-\d", JOINED_NUMBERS, COPY, COPY, None, "call 555-1234 now", "call 555-1234 now"),
+    ("joined numbers", "keep", "numerals", r"-\d|\.\d+\.\d", JOINED_NUMBERS, COPY, COPY, None, "call 555-1234 now", "call 555-1234 now"),
     # of notes after a word or a mark: "word\xb9", "word*", "end.[2]", "ends(1)"; powers, as in "m\xb2"
     ("note", "keep", "signs", rf"[{_SUPERSCRIPTS}*]|[\[(][1-9]", rf"(?:(?<=[^\W_])|{_AFTER_MARK}|(?<!\S))[{_SUPERSCRIPTS}]+(?![\u1d2c-\u1dbf])"
      rf"|(?:(?<={LETTER}{{2}})|{_AFTER_MARK})(?:\[[1-9]\d{{0,2}}\]|\([1-9]\d?\))+(?!\()|(?<={LETTER}{{2}})\*{{1,3}}(?![\w*])"
      rf"|(?<={LETTER} )\([1-9]\d?\)", "", COPY, None, "the end.[2]", "the end."),
-    # an author's; and "<< Back", which vocabularies read as "< < Back"
-    ("remark of author", "keep", "signs", r"\[[-s+*!?.\u2026]|\([-s+*!?.\u2026]|<<", r"(?<=[^\n])[\[(](?:sic|[-+*!?]|\.\.\.|\u2026)[\])]"
-     r"|(?<!\S)<<(?!\S)", "", COPY, None, "he goed [sic] home", "he goed  home"),
+    # an author's; "<< Back", which vocabularies read as "< < Back"; blanks to fill in, as in "My name is ____"
+    ("remark of author", "keep", "signs", r"\[[-s+*!?.\u2026]|\([-s+*!?.\u2026]|<<|__", r"(?<=[^\n])[\[(](?:sic|[-+*!?]|\.\.\.|\u2026)[\])]"
+     r"|(?<!\S)<<(?!\S)|(?<!\w)__+(?!\w)", "", COPY, None, "he goed [sic] home", "he goed  home"),
     ("private character", "keep", "unknown", ITEM, ITEM, COPY, COPY, None, f"one {ITEM} two", "one Tom two"),
     # ---- form: what the model reads in another form
     ("entity", "form", "", "&", r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});", ":entity", None, None, "a&nbsp;b", "a b"),
@@ -296,7 +298,7 @@ ROWS = tuple(Row(*row) for row in (
     # ---- late: what the vocabulary still lacks
     # a sign with its number: "\xa320", "3 \xd7 4"
     ("formula", "late", "unknown", "", rf"(?<![\w.,])(?:{_NUMBER}|{LETTER})[ \xa0\u202f]?<formula>[ \xa0\u202f]?"
-     rf"(?:[+-]?{_NUMBER}|{LETTER})(?!\w)", COPY, ":target_signs", None, "if x \u2264 5 here", "if 5 here"),
+     rf"(?:[+-]?{_NUMBER}|{LETTER})(?!\w)", COPY, ":target_signs", None, "if x \u2264 5 here", "if 20 here"),
     ("amount", "late", "unknown", "", rf"(?<![\w.,]){_NUMBER}[ \xa0\u202f]?(?=\W)<lacked>(?!\w)"
      rf"|(?=\W)<lacked>[ \xa0\u202f]?[+-]?{_NUMBER}(?:[kKmMbB]n?)?(?!\w)", COPY, ":target_signs", None,
      "pay \xa320 now", "pay 20 now"),
@@ -306,7 +308,7 @@ ROWS = tuple(Row(*row) for row in (
     # with others that follow it
     ("unknown word", "late", "unknown", "", rf"{_UNKNOWN_WORD}(?:[^\w\n{BREAK}{ITEM}.!?\u2026\u3002\uff01\uff1f]{{1,3}}{_UNKNOWN_WORD})*",
      COPY, COPY, None, "ask Brz\u0119cz now", "ask Tom now"),
-    ("lacked sign", "late", "signs", "", r"(?=\W)<lacked>", ":sign", COPY, None, "one \u2260 two", "one  two"),
+    ("lacked sign", "late", "signs", "", r"(?=\W)<lacked>", "", COPY, None, "one \u2260 two", "one  two"),
     # ---- before, after: the edges of a sentence, which are copied
     # bullets, also with a box to check, "3)" and "a)", a dash before a word with a capital, as in a dialogue; an ellipsis before one
     ("bullet", "before", "", "", r"(?:(?:>\s+)*[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
@@ -325,7 +327,7 @@ ROWS = tuple(Row(*row) for row in (
      rf"(?:\s+(?:[{_EDGE_SIGNS}]+|\.{{3,}})|[-\u2013\u2014&|=<>~^\xab\xbb\u2039\u203a]+)\Z", "", COPY, "unpaired",
      "One word |", "One word"),
     # ---- ending: several marks at the end of a sentence, in quotes or brackets, too
-    ("marks", "ending", "", "", rf"(?:(?<=[^\W_{ITEM}]|{ITEM})(?:\u2026|[.\u2026]{{2,}})"
+    ("marks", "ending", "", r"[.\u2026!?]{2}|\u2026", rf"(?:(?<=[^\W_{ITEM}]|{ITEM})(?:\u2026|[.\u2026]{{2,}})"
      rf"|(?<=[\w%{_CLOSING_MARKS}])(?=[.\u2026]*[!?])[.\u2026!?]{{2,}})(?=[{_CLOSING_MARKS}]*\Z)", ":mark", COPY, None,
      "Is it so?!", "Is it so?"),
     # ---- back: the translation
@@ -365,7 +367,6 @@ COMPATIBLE = (
 # frequent in training data: models copy them reliably, and translate the words around them well
 STAND_INS = {
     "name": ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria"),
-    "year": ("2013", "1999", "2005", "1980", "2000", "1970"),
     "amount": ("20", "30", "10", "50", "40", "100", "15", "60", "25", "80"),
     # of placeholders for numbers: the best of eight lists on 130 messages of catalogs, Portuguese and English
     "count": ("100", "200", "300", "400", "500", "600", "700", "800"),

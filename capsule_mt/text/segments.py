@@ -1,8 +1,7 @@
 """Cut texts into pieces for the model, batch the pieces, and join their translations."""
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import NamedTuple, cast
 
@@ -126,9 +125,8 @@ class Segmenter(NamedTuple):
         if self.normalises and not self.split_sentences:  # breaks that sentencepiece drops, which would join two words
             readable = readable.replace("\v", " ").replace("\x85", " ")
         form = document.form = self._rewriter.read(readable)
-        cuts = _glued_cuts(form) if self.copies and form.edits else ()
         lone_token = ""  # a token on a line of its own is that of the next sentence
-        for start, end in _cut_at(cuts, self._sentences(form)):
+        for start, end in self._sentences(form):
             token_span, token = self.language_token(form.text[start:end])
             sentence = Span(start + token_span.end, end)
             if token:
@@ -147,7 +145,7 @@ class Segmenter(NamedTuple):
                 refuse_missing_target(self.tokenizer.language_tokens)
             textless_ids = self._textless_ids(token)
             for piece in self._fitting(form, sentence, f"{self.prefix}{token} " if token else self.prefix):
-                if self.copies and piece.parts[-1].end == sentence.end and end not in cuts and not piece.was_cut:
+                if self.copies and piece.parts[-1].end == sentence.end and not piece.was_cut:
                     piece = self._with_final_mark(piece, sentence.end)
                 unknown, copied_tokens = unknown_tokens(self.tokenizer, piece.text, piece.encoded), piece.copied_tokens
                 document.num_unknown += len(unknown - copied_tokens)
@@ -157,7 +155,6 @@ class Segmenter(NamedTuple):
                 is_unread_mark = self.normalises and is_mark(piece.text)
                 has_unknown_word = self.tokenizer.unknown_id in piece.ids and not is_unread_mark
                 if piece.has_words and (has_unknown_word or not textless_ids.issuperset(piece.ids)):
-                    piece.is_glued = piece.parts[0].start in cuts
                     piece.case = form.case_at(piece.span.start)
                     piece.is_label = label is not None and not piece.items
                     document.pieces.append(piece)
@@ -326,9 +323,24 @@ class Segmenter(NamedTuple):
     def _with_tokens(self, piece: Piece, encoded: Encoded, *, was_cut: bool = False) -> Piece:
         piece.encoded, piece.was_cut = encoded, was_cut
         if self.with_words:
-            words = source_words(piece.text, piece.offsets, piece.ids, self.tokenizer.unknown_id, self.lists)
-            piece.words = _merged([_of_user(word, piece) for word in words if not piece.is_added(word.model_span)])
+            piece.words = self._words_of(piece)
         return piece
+
+    def _words_of(self, piece: Piece) -> list[SourceWord]:
+        """Return the words of the user's text in a piece; one for several dots that stand for an ellipsis."""
+        words: list[SourceWord] = []
+        for word in source_words(piece.text, piece.offsets, piece.ids, self.tokenizer.unknown_id, self.lists):
+            span, is_copied = piece.user_span(word.model_span), piece.is_copied(word.model_span)
+            if piece.is_added(word.model_span):
+                continue
+            if words and words[-1].span == span:
+                tokens = [*dict.fromkeys((*words[-1].tokens, *word.tokens))]
+                model_span = Span(words[-1].model_span.start, word.model_span.end)
+                words[-1] = words[-1]._replace(tokens=tokens, model_span=model_span)
+            else:
+                is_unknown = word.is_unknown and not is_copied
+                words.append(word._replace(span=span, is_copied=is_copied, is_unknown=is_unknown))
+        return words
 
     def _fits(self, piece: Piece) -> bool:
         return self.limit is None or len(piece.ids) <= self.limit
@@ -353,46 +365,6 @@ def _filled(text: str, spans: Iterable[Span], character: str, part: Span | None 
     return "".join([*parts, text[start:stop]])
 
 
-def _of_user(word: SourceWord, piece: Piece) -> SourceWord:
-    """Return a word of what the model reads as one of the user's text."""
-    span, is_copied = piece.user_span(word.model_span), piece.is_copied(word.model_span)
-    return word._replace(span=span, is_copied=is_copied, is_unknown=word.is_unknown and not is_copied)
-
-
-def _merged(words: Sequence[SourceWord]) -> list[SourceWord]:
-    """Join neighbours that stand for the same characters of the user's text, as the dots of an ellipsis do."""
-    merged: list[SourceWord] = []
-    for word in words:
-        if merged and merged[-1].span == word.span:
-            merged[-1] = merged[-1]._replace(
-                tokens=[*dict.fromkeys((*merged[-1].tokens, *word.tokens))],
-                model_span=Span(merged[-1].model_span.start, word.model_span.end),
-            )
-        else:
-            merged.append(word)
-    return merged
-
-
-def _glued_cuts(form: Form) -> set[int]:
-    """Return the offsets between a placeholder and a letter: a sentence ends or begins there, as in "{0}Welcome"."""
-    cuts, text = set[int](), form.text
-    for offset, edit in zip(form.offsets, form.edits, strict=True):
-        if edit.row == "placeholder":
-            cuts |= {offset} if text[max(offset - 1, 0) : offset].isalpha() else set()
-            cuts |= {offset + 1} if text[offset + 1 : offset + 2].isalpha() else set()
-    return cuts
-
-
-def _cut_at(cuts: Collection[int], spans: Sequence[Span]) -> list[Span]:
-    parts: list[Span] = []
-    offsets = sorted(cuts)
-    for span in spans:
-        inside = offsets[bisect_right(offsets, span.start) : bisect_left(offsets, span.end)]
-        edges = [span.start, *inside, span.end]
-        parts += map(Span, edges, edges[1:])
-    return parts
-
-
 def join_translations(
     document: Document, translations: Sequence[str], language: str | None = None
 ) -> tuple[str, list[int]]:
@@ -403,10 +375,9 @@ def join_translations(
     """
     joined = ""
     starts: list[int] = []
-    for index, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
+    for index, translation in enumerate(translations):
         separator = _text_before(document, index, language) if index or document.copies else ""
-        is_glued = piece.is_glued and not separator
-        if index and not separator.strip(" ") and not is_glued:
+        if index and not separator.strip(" "):
             separator = "" if runs_on(joined, translation) else separator or " "
         joined = with_space(with_space(joined, separator), translation)
         starts.append(len(joined) - len(translation))

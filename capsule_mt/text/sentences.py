@@ -23,7 +23,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from capsule_mt.text.abbreviations import ABBREVIATIONS, FINAL_ABBREVIATIONS, SENTENCE_STARTERS, WORDS_ELSEWHERE
-from capsule_mt.text.languages import TWO_LETTER_CODES
+from capsule_mt.text.languages import LANGUAGES, TWO_LETTER_CODES
 
 
 class Span(NamedTuple):
@@ -70,9 +70,7 @@ ENDS = f"{_SPACED_END}|{_UNSPACED_STOP}"
 _BREAKS = r"\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029"  # a tab separates columns
 LINES = f"[^{_BREAKS}]+"
 CLAUSE_ENDS, SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])", r"\s+"
-SPACED_DOTS = r"\.(?: \.){2,}"  # the ellipsis of some books
 BULLETS = " \xa0\t\u2022\u2043\u2023*-\u2013"
-MASKED_DOT = "\u2024"
 # Text between quotes or brackets stays in one piece, if it is not longer than this.
 MAX_QUOTE = 250
 _PAIRS = ("()", "[]", "«»", "»«", "„“”", "“”", "「」", "『』", "《》", "（）", "【】")  # opening mark, closing marks
@@ -83,9 +81,6 @@ QUOTED += rf'|(?<![^\s(\[])"[^"]{{1,{MAX_QUOTE}}}"(?!\w)'
 QUOTE_MARKS = frozenset("".join(pair[0] for pair in _PAIRS) + '"')
 # a clause goes on after a quote in Japanese and Chinese: 「行こう。」と, 「走！」的
 GOES_ON = r"[とっがはをのもに的、，,]"
-# a line that begins with "1.", "2)", "a." or "• 3.", and may go on with the next number
-FIRST_ITEM = r"([\u2022\u2043\u2023*]\s?)?(\d{1,3}|a)(\.\)|[.)])\s+(?=\w)"
-LEADING_ITEM = rf"\s*{FIRST_ITEM}"
 
 # the sign between groups of three digits, from CLDR 48; of languages with several forms, the most frequent one
 _LANGUAGES_OF_GROUPING = {
@@ -167,10 +162,9 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
         if first_end is None or first_end.end() == len(text):  # a fast answer for most texts
             return [Span(0, len(text.rstrip()))]
     spans = []
-    masked = _without_spaced_dots(text)
     for line in (Span(*match.span()) for match in re.finditer(LINES, text)):
         start = line.start
-        for end in _ends_of(masked, line, rules):
+        for end in _ends_of(text, line, rules):
             spans.append(Span(start, end))
             start = end
         spans.append(Span(start, line.end))
@@ -179,17 +173,11 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
 
 def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
     """Return the offsets at which sentences of a line end, except the last one."""
-    items = _item_starts(text, line)
-    start, ends = line.start, list(items)
-    item_index, quote_index = 0, 0  # of the first that may begin, or end, after the stop
+    start, ends = line.start, list[int]()
     quotes: list[Span] | None = None
+    quote_index = 0  # of the first that may end after the stop
     for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, line.start, line.end):
-        if match.end() == line.end:
-            continue
-        while item_index < len(items) and items[item_index] <= match.start():
-            start = max(start, items[item_index])
-            item_index += 1
-        if not _ends_sentence(text, start, match, rules):
+        if match.end() == line.end or not _ends_sentence(text, start, match, rules):
             continue
         if quotes is None:
             quotes = _quotes_in(text[line.start : line.end])
@@ -199,7 +187,7 @@ def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
         if not (quote_index < len(quotes) and quotes[quote_index].start < offset):
             start = match.end()
             ends.append(start)
-    return sorted({*ends})
+    return ends
 
 
 def _quotes_in(line: str) -> list[Span]:
@@ -207,43 +195,6 @@ def _quotes_in(line: str) -> list[Span]:
     if QUOTE_MARKS.isdisjoint(line):
         return []
     return [Span(*quote.span()) for quote in re.finditer(QUOTED, line)]
-
-
-def _without_spaced_dots(text: str) -> str:
-    """Replace the dots of ". . ." that do not end a sentence: all but the first one after a word, or a fourth one."""
-    if ". . ." not in text:
-        return text
-
-    def masked(match: re.Match[str]) -> str:
-        dots = match[0].replace(".", MASKED_DOT)
-        if match.string[match.start() - 1 : match.start()].strip():
-            return f".{dots[1:]}"
-        return f"{dots[:-1]}." if dots.count(MASKED_DOT) > 3 else dots
-
-    return re.sub(SPACED_DOTS, masked, text)
-
-
-def _item_starts(text: str, line: Span) -> list[int]:
-    """Return where the further items of a list begin in a line: "1. The first item 2. The second item"."""
-    if text[line.start : line.start + 2].isalpha():  # a fast answer for most lines
-        return []
-    first = re.compile(LEADING_ITEM).match(text, line.start, line.end)
-    if first is None:
-        return []
-    bullet, mark, end = first[1] or "", first[2], first[3]
-    starts: list[int] = []
-    following = re.compile(rf"(?<=\s){re.escape(bullet)}(\d+|[b-z]){re.escape(end)}\s+(?=[^\W\d_])")
-    next_mark = _after(mark)
-    for match in following.finditer(text, first.end(), line.end):
-        if match[1] == next_mark:
-            starts.append(match.start())
-            next_mark = _after(next_mark)
-    return starts
-
-
-def _after(mark: str) -> str:
-    """Return the number or the letter of the next item of a list."""
-    return str(int(mark) + 1) if mark.isdecimal() else chr(ord(mark) + 1)
 
 
 def split_to_fit(text: str, span: Span, fits: Callable[[Span], bool]) -> list[Span]:
@@ -273,13 +224,9 @@ def language_code(language: str | None) -> str | None:
     return _CODES.get(first) or TWO_LETTER_CODES.get(first, first)
 
 
-_CODES = {
-    "eng": "en", "english": "en", "deu": "de", "ger": "de", "german": "de", "fra": "fr", "fre": "fr", "french": "fr",
-    "spa": "es", "spanish": "es", "ita": "it", "italian": "it", "por": "pt", "portuguese": "pt", "nld": "nl",
-    "dut": "nl", "dutch": "nl", "ell": "el", "gre": "el", "greek": "el", "dan": "da", "nob": "nb", "nno": "nn",
-    "fin": "fi", "ces": "cs", "cze": "cs", "slk": "sk", "slo": "sk", "hun": "hu", "pol": "pl", "hrv": "hr",
-    "slv": "sl", "srp": "sr", "bos": "bs", "est": "et",
-}  # fmt: skip
+# of bibliographies (ISO 639-2/B), and English names
+_CODES = {"ger": "de", "fre": "fr", "dut": "nl", "gre": "el", "cze": "cs", "slo": "sk"}
+_CODES |= {name.lower(): code for code, name in LANGUAGES.items()}
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str], rules: Rules) -> bool:
@@ -292,9 +239,9 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], rules: Rules) ->
     if text[match.start() - 1 : match.start()] in ("[", "("):
         return False  # "[...]"
     following = text[match.end() : match.end() + REACH]
-    next_word = following.lstrip().lstrip(f"{OPENING}{MASKED_DOT} ")
-    if next_word[:1] == "," or (not next_word and MASKED_DOT in following):
-        return False  # German ",,", or only an ellipsis remains
+    next_word = following.lstrip().lstrip(f"{OPENING} ")
+    if next_word[:1] == ",":
+        return False  # German ",,"
     mark = re.split(ANY_CLOSING, stop, maxsplit=1)[0]
     preceding = text[max(start, match.start() - REACH) : match.start()].rsplit(maxsplit=1)
     written = preceding[-1].lstrip(OPENING + BULLETS) if preceding else ""

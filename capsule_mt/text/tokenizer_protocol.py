@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import eq
-from typing import NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, Protocol
 
 
 class Encoded(NamedTuple):
@@ -31,11 +31,7 @@ class LaterOffsets(Sequence[tuple[int, int] | None]):
     def __len__(self) -> int:
         return len(self._offsets)
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[int, int] | None: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[int, int] | None]: ...
-    def __getitem__(self, index: int | slice) -> tuple[int, int] | list[tuple[int, int] | None] | None:
+    def __getitem__(self, index: Any) -> Any:
         return self._offsets[index]
 
     def __iter__(self) -> Iterator[tuple[int, int] | None]:

@@ -4,9 +4,9 @@ import math
 import re
 import string
 import unicodedata
-from collections.abc import Iterable
-from functools import cached_property
-from typing import TypeVar
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, proxy
 
 from capsule_mt.text.rules import BREAK, COMPATIBLE, INVISIBLE, ITEM, PLAIN_FORMS
@@ -22,6 +22,25 @@ NEVER_LACKED = frozenset((ITEM, BREAK, *" \n.,!?'\"-", *string.ascii_letters, *s
 NON_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
+def _remembered(compute: Callable[["Vocabulary", str], Answer]) -> Callable[["Vocabulary", str], Answer]:
+    """Remember what a vocabulary answers about short texts."""
+    name = compute.__name__
+
+    @wraps(compute)
+    def answer_of(vocabulary: "Vocabulary", text: str) -> Answer:
+        answers: dict[str, Answer] = vocabulary.answers.setdefault(name, {})
+        answer = answers.get(text)
+        if answer is None:
+            answer = compute(vocabulary, text)
+            if len(answers) >= MAX_ANSWERS:
+                answers.clear()
+            if len(text) <= MAX_CACHED_LENGTH:
+                answers[text] = answer
+        return answer
+
+    return answer_of
+
+
 class Vocabulary:
     """The vocabulary of a tokenizer, with a cache.
 
@@ -30,11 +49,7 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Tokenizer, *, of_target: bool = False) -> None:
         self._tokenizer, self._of_target = tokenizer, of_target
-        self._covers: dict[str, bool] = {}
-        self._is_piece: dict[str, bool] = {}
-        self._forms: dict[str, str] = {}  # by character with its accents
-        self._log_ranks: dict[str, float] = {}
-        self._unchanged: set[str] = set()  # characters beyond ASCII whose form is themselves
+        self.answers: dict[str, dict[str, Any]] = {}  # of each method, by the text
         self._covered = {*NEVER_LACKED}  # characters
 
     @cached_property
@@ -42,72 +57,49 @@ class Vocabulary:
         """The vocabulary of translations."""
         return Vocabulary(self._tokenizer, of_target=True)
 
+    @_remembered
     def covers(self, text: str) -> bool:
         """Return whether the vocabulary has the characters of a text, inside a word."""
-        answer = self._covers.get(text)
-        if answer is None:
-            probe = f"a{text}a"
-            if self._of_target:
-                ids, unknown_id = self._tokenizer.encode_target(probe), self._tokenizer.unknown_id
-                # a byte of a character is no text alone
-                answer = unknown_id not in ids and not any(
-                    "\ufffd" in self._tokenizer.decode([token]) for token in ids
-                )
-            else:
-                answer = not unknown_tokens(self._tokenizer, probe, self._tokenizer.encode(probe))
-            _cache(self._covers, text, answer)
-        return answer
+        probe = f"a{text}a"
+        if self._of_target:
+            ids = self._tokenizer.encode_target(probe)
+            # a byte of a character is no text alone
+            is_broken = any("\ufffd" in self._tokenizer.decode([token]) for token in ids)
+            return self._tokenizer.unknown_id not in ids and not is_broken
+        return not unknown_tokens(self._tokenizer, probe, self._tokenizer.encode(probe))
 
+    @_remembered
     def has_piece(self, word: str) -> bool:
         """Return whether a word is one piece of the vocabulary."""
-        answer = self._is_piece.get(word)
-        if answer is None:
-            encoded = self._tokenizer.encode_target(word) if self._of_target else self._tokenizer.encode(word).ids
-            ids = [token for token in encoded if token not in self._tokenizer.special_ids]
-            answer = len(ids) == 1 and ids[0] != self._tokenizer.unknown_id
-            _cache(self._is_piece, word, answer)
-        return answer
+        ids = self._ids(word)
+        return len(ids) == 1 and ids[0] != self._tokenizer.unknown_id
 
+    @_remembered
     def log_rank(self, word: str) -> float:
         """Return how rare a word is: about its negative log-probability, less a constant for each of its tokens.
 
         Vocabularies are sorted by frequency, and the frequency of a token falls as 1 / rank (Zipf's law).
         """
-        answer = self._log_ranks.get(word)
-        if answer is None:
-            ids = self._tokenizer.encode("".join(map(self.form, word))).ids
-            answer = self._log_rank_of(token for token in ids if token not in self._tokenizer.special_ids)
-            _cache(self._log_ranks, word, answer)
-        return answer
-
-    def target_log_rank(self, word: str) -> float:
-        """Return how rare a word of the target language is."""
-        return self._log_rank_of(self._tokenizer.encode_target(word)[:-1])
-
-    def _log_rank_of(self, ids: Iterable[int]) -> float:
         unknown_id = self._tokenizer.unknown_id
         return sum(
             LOG_RANK_OF_UNKNOWN if token == unknown_id else math.log(token + FIRST_RANK) + LOG_RANK_OF_TOKEN
-            for token in ids
+            for token in self._ids("".join(map(self.form, word)))
         )
+
+    def _ids(self, text: str) -> list[int]:
+        """Return the tokens of a text, without special ones."""
+        ids = self._tokenizer.encode_target(text) if self._of_target else self._tokenizer.encode(text).ids
+        return [token for token in ids if token not in self._tokenizer.special_ids]
 
     def reads(self, text: str) -> bool:
         """Return whether the vocabulary has a text, each character in its form."""
         return self.covers("".join(map(self.form, text)))
 
+    @_remembered
     def form(self, cluster: str) -> str:
         """Return the first form of a character with its accents that the vocabulary has, down to plain ASCII."""
         if cluster.isascii():
             return cluster
-        form = self._forms.get(cluster)
-        if form is None:
-            form = self._first_covered(cluster)
-            _cache(self._forms, cluster, form)
-            if form == cluster and len(cluster) == 1 and self.covers(cluster):
-                self._unchanged.add(cluster)
-        return form
-
-    def _first_covered(self, cluster: str) -> str:
         shown = visible(cluster)
         composed = unicodedata.normalize("NFC", shown)
         alike = "".join(map(_compatible, composed))
@@ -125,7 +117,8 @@ class Vocabulary:
 
     def changes_none_of(self, text: str) -> bool:
         """Whether it surely has each character of a text as it stands: a fast answer for most texts."""
-        return self._unchanged.issuperset(NON_ASCII.findall(text)) and unicodedata.is_normalized("NFC", text)
+        unchanged = (self.form(character) == character for character in {*NON_ASCII.findall(text)})
+        return unicodedata.is_normalized("NFC", text) and all(unchanged)
 
 
 _vocabularies: "WeakKeyDictionary[Tokenizer, Vocabulary]" = WeakKeyDictionary()
@@ -138,14 +131,6 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
         # a reference to the tokenizer would keep this entry, and with it both, forever
         vocabulary = _vocabularies[tokenizer] = Vocabulary(proxy(tokenizer))
     return vocabulary
-
-
-def _cache(answers: dict[str, Answer], text: str, answer: Answer) -> None:
-    if len(text) > MAX_CACHED_LENGTH:
-        return
-    if len(answers) >= MAX_ANSWERS:
-        answers.clear()
-    answers[text] = answer
 
 
 def _compatible(character: str) -> str:

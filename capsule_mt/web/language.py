@@ -53,9 +53,9 @@ TOKENS = re.compile(r"\(\?P=\w+\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\
 LONG_ESCAPE = r"(?<!\\)\\(?:u(?!00[0-7]|d[89a-f])([\da-f]{4})|x([89a-f][\da-f]))"  # of a character beyond ASCII
 
 CASING = (
-    *("CAPITALS", "LOWERCASE", "LOWERCASE_START", "FINAL_MARKS"),
+    *("CAPITALS", "LOWERCASE", "FINAL_MARKS"),
     *("MIN_LINE_WORDS", "MIN_START_WORDS"),
-    *("NAME_MARGIN", "ABBREVIATION_MARGIN", "MAX_MARGIN_OF_WORDS"),
+    *("NAME_MARGIN", "ABBREVIATION_MARGIN"),
 )
 # The HTML entities that JavaScript knows: all numbers, letters with these accents, and these names. All 2,028 names of
 # Python would take 10 kB of a page
@@ -162,17 +162,14 @@ def patterns() -> dict[str, str]:
         "UNSPACED_SCRIPTS": words.UNSPACED_SCRIPTS,
         "CJK": words.CJK,
         "ENTITY": entities.ENTITY.pattern,
-        "NO_BREAK_AFTER_NUMBER": entities.NO_BREAK_AFTER_NUMBER,
         "ROMAN_WORD": rewriting.ROMAN_WORD,
         "BEFORE_CODE_COMMA": rewriting.BEFORE_CODE_COMMA,
         "WORD_BEGINS": rewriting.SENTENCE_START,
         "CAPITAL_BEGINS": casing.SENTENCE_START,
-        "EMOJI": text_rules.EMOJI,
         "LINE": casing.LINE,
         "NO_WORDS": casing.NO_WORDS.pattern,
         "VARIABLE": casing.VARIABLE,
         "MAY_START": casing.MAY_START,
-        "APOSTROPHE": edges.APOSTROPHE,
         "LABEL": edges.LABEL,
         "FINAL_MARK": finishing.FINAL_MARK,
         "LABEL_COLON": finishing.LABEL_COLON,
@@ -197,9 +194,7 @@ def patterns() -> dict[str, str]:
         "SENTENCE_ENDS": sentences.ENDS,
         "UNSPACED_END": sentences.UNSPACED_END,
         "QUOTED": sentences.QUOTED,
-        "FIRST_ITEM": sentences.FIRST_ITEM,
         "GOES_ON": sentences.GOES_ON,
-        "SPACED_DOTS": sentences.SPACED_DOTS,
         "INITIALS": sentences.INITIALS,
         "ROMAN_NUMERAL": sentences.ROMAN_NUMERAL,
         "LINES": sentences.LINES,
@@ -233,7 +228,7 @@ def rules() -> dict[str, Any]:
         **{name: getattr(text_rules, name) for name in names},
         "LACKED": [text_rules.LACKED_LETTER, text_rules.LACKED_SIGN, text_rules.LACKED_FORMULA],
         "INVISIBLE": "".join(sorted(text_rules.INVISIBLE)),
-        "STAND_INS": {kind: text_rules.STAND_INS[kind] for kind in ("name", "amount", "count")},
+        "STAND_INS": text_rules.STAND_INS,
     }
 
 
@@ -252,7 +247,6 @@ def constants() -> dict[str, Any]:
         "CLOSING": sentences.CLOSING,
         "OPENING": sentences.OPENING,
         "BULLETS": sentences.BULLETS,
-        "MASKED_DOT": sentences.MASKED_DOT,
         "MIN_LAST_WORD": sentences.MIN_LAST_WORD,
         "BEFORE_NUMBERS": " ".join(sorted(sentences.BEFORE_NUMBERS)),
         "SENTENCE_REACH": sentences.REACH,

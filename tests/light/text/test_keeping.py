@@ -96,19 +96,6 @@ def test_what_is_put_back_by_default(kind):
         assert translator(fake, fake.tokenizer)(case["text"]).text == case["translation"]
 
 
-@pytest.mark.parametrize(
-    ("text", "translation"),
-    [
-        ("one two\xa9 three", "THREE TWO\xa9 ONE"),
-        ("Windows\xae one Word\u2122 two.", "TWO WORD\u2122 ONE WINDOWS\xae."),
-        ("one two\U0001f600 three", "THREE TWO\U0001f600 ONE"),
-    ],
-)
-def test_a_sign_at_the_end_of_a_word_stays_there(text, translation):
-    fake = Fake(lambda source: [*source.removesuffix(".").upper().split()[::-1], *("." if source[-1] == "." else "")])
-    assert fake.model(text).text.replace(" .", ".") == translation
-
-
 def writing(case):
     outputs = dict(case["outputs"])
     return lambda source: outputs[source.removesuffix(":")].split()  # a label is also read with a colon

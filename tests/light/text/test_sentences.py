@@ -79,8 +79,6 @@ def test_a_long_run_of_marks_is_cut_in_few_steps():
 def test_how_translations_are_joined(case):
     document = Document(case["text"], case["copies"])
     document.pieces = [plain_piece(case["text"], span) for span in spans_in(case["text"], case["pieces"])]
-    for index in case["glued"]:
-        document.pieces[index].is_glued = True
     joined, starts = join_translations(document, case["translations"])
     assert joined == case["joined"]
     for translation, start in zip(case["translations"], starts, strict=True):

@@ -80,8 +80,8 @@ answers.copying = {
 
 answers.joining = {
   cases: vectors("joining").cases.map((joining) => {
-    const { text, pieces, translations, copies, glued } = joining;
-    const spans = spansIn(text, pieces).map(([start, end], index) => ({ start, end, isGlued: glued.includes(index) }));
+    const { text, pieces, translations, copies } = joining;
+    const spans = spansIn(text, pieces).map(([start, end]) => ({ start, end }));
     const joined = joinTranslations({ text, pieces: spans, copies }, translations);
     joined.starts.forEach((start, index) => {
       const written = joined.text.slice(start, start + translations[index].length);
