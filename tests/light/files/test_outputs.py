@@ -119,9 +119,8 @@ def test_an_empty_folder_is_written_and_another_one_refused(tmp_path):
 def test_after_an_error_an_empty_folder_is_there_again_and_nothing_of_the_users_is_gone(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out.partial").mkdir()
-    with pytest.raises(RuntimeError), open_folder(tmp_path / "out") as partial:
-        partial.mkdir()
-        raise RuntimeError
+    with pytest.raises(FileNotFoundError), open_folder(tmp_path / "out") as partial:
+        (partial / "file").write_text("in no folder")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "out.partial"]
 
 
