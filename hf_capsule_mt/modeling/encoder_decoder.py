@@ -13,11 +13,12 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.processing_utils import Unpack
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.checkpoint_files import damaged_file, refuse_unusable
-from hf_capsule_mt.modeling.keywords import refuses_misspelt
+from hf_capsule_mt.modeling.keywords import ForwardKwargs, refuses_misspelt
 from hf_capsule_mt.modeling.losses import type_of
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
@@ -240,7 +241,7 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
         output_guided_capsules: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[ForwardKwargs],
     ) -> CapsuleSeq2SeqModelOutput:
         """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
 

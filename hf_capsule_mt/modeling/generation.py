@@ -11,11 +11,12 @@ from torch import nn
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
-from hf_capsule_mt.modeling.keywords import refuses_misspelt
+from hf_capsule_mt.modeling.keywords import ForwardKwargs, refuses_misspelt
 from hf_capsule_mt.modeling.losses import check_labels, check_labels_given, cross_entropy
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
@@ -60,7 +61,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[ForwardKwargs],
     ) -> CapsuleSeq2SeqLMOutput:
         """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
 
@@ -71,7 +72,6 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
             num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
                 batches, on all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
-            kwargs: ignored, as in all models of transformers: `generate()` passes on, say, its `tokenizer`.
         """
         has_guided_losses = self.guided_losses is not None
         check_labels_given(labels, num_items_in_batch, has_guided_losses)

@@ -80,8 +80,7 @@ def cross_entropy(
     Args:
         logits: [B, T, V].
         labels: [B, T], `IGNORE_INDEX` where there is no target.
-        num_items_in_batch: what to divide the sum by, the number of targets in all batches that make one step, which
-            the Trainer gives; by default the number of targets in `labels`.
+        num_items_in_batch: what to divide the sum by; by default the number of targets in `labels`.
     """
     if labels.shape != logits.shape[:2]:
         raise ValueError(

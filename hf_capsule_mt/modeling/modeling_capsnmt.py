@@ -21,6 +21,7 @@ from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.processing_utils import Unpack
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsnmt import CapsNMTConfig
@@ -29,7 +30,7 @@ from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_nam
 from hf_capsule_mt.modeling.encoder_decoder import CapsulePreTrainedModel, EncoderDecoderModel, Stack
 from hf_capsule_mt.modeling.generation import TranslationModel
 from hf_capsule_mt.modeling.initial_std import get_initial_std
-from hf_capsule_mt.modeling.keywords import refuses_misspelt
+from hf_capsule_mt.modeling.keywords import ForwardKwargs, refuses_misspelt
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     SourceCapsulesOutput,
@@ -118,7 +119,7 @@ class CapsNMTEncoder(RecurrentStack):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[ForwardKwargs],
     ) -> SourceCapsulesOutput:
         """Encode token ids [B, S] and their mask to states [B, S, d], zero at padding, and capsules [B, M, d]."""
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
@@ -203,7 +204,7 @@ class CapsNMTDecoder(RecurrentStack):
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[ForwardKwargs],
     ) -> CapsuleDecoderOutput:
         """Decode token ids [B, T] that follow those in the cache to states [B, T, d].
 

@@ -19,6 +19,7 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_masks_for_generate
+from transformers.processing_utils import Unpack
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
@@ -34,7 +35,7 @@ from hf_capsule_mt.modeling.encoder_decoder import (
     Stack,
 )
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
-from hf_capsule_mt.modeling.keywords import refuses_misspelt
+from hf_capsule_mt.modeling.keywords import ForwardKwargs, refuses_misspelt
 from hf_capsule_mt.modeling.layer_aggregation import (
     build_depth_connections,
     build_layer_aggregation,
@@ -175,7 +176,7 @@ class CapsuleMarianEncoder(TransformerStack):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[ForwardKwargs],
     ) -> CapsuleEncoderOutput:
         """Encode token ids [B, S] with their mask [B, S] to states [B, S, d]."""
         output_attentions, output_hidden_states = resolve_output_flags(
@@ -235,7 +236,7 @@ class CapsuleMarianDecoder(TransformerStack):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
         output_guided_capsules: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[ForwardKwargs],
     ) -> CapsuleDecoderOutput:
         """Decode token ids [B, T] after those in the cache, over encoder states [B, S, d], to states [B, T, d]."""
         output_attentions, output_hidden_states = resolve_output_flags(

@@ -13,13 +13,13 @@ Legend: B batch, S source positions, T target positions, d width of a state, V v
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
 from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.processing_utils import Unpack
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_rnmt import CapsuleRNMTConfig
@@ -35,7 +35,7 @@ from hf_capsule_mt.modeling.encoder_decoder import (
     Stack,
 )
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
-from hf_capsule_mt.modeling.keywords import refuses_misspelt
+from hf_capsule_mt.modeling.keywords import ForwardKwargs, refuses_misspelt
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleEncoderOutput,
@@ -112,7 +112,7 @@ class CapsuleRNMTEncoder(RNMTStack):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[ForwardKwargs],
     ) -> CapsuleEncoderOutput:
         """Encode token ids [B, S] with their mask [B, S] to states [B, S, d], zero where there is padding."""
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
@@ -195,7 +195,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
         output_guided_capsules: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[ForwardKwargs],
     ) -> CapsuleDecoderOutput:
         """Decode token ids [B, T] after those in the cache, over encoder states [B, S, d], to states [B, T, d].
 

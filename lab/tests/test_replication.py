@@ -72,9 +72,11 @@ def answers(truth, repetitions=300):
 
 
 def test_answers_where_the_truth_is_known():
-    nothing = answers({})
-    assert sum(share for shares in nothing for words, share in shares.items() if "h" in words[:1]) < 0.08  # of 5 %
-    assert all(0.5 < shares["equivalent within 0.2 BLEU"] < 0.8 for shares in nothing)
+    without_effects = answers({})
+    assert (
+        sum(share for shares in without_effects for words, share in shares.items() if "h" in words[:1]) < 0.08
+    )  # of 5 %
+    assert all(0.5 < shares["equivalent within 0.2 BLEU"] < 0.8 for shares in without_effects)
     at_margin, margin_hurts, *_ = answers({"em_routing_replaces": 0.2, "dynamic_routing_replaces": -0.2})
     for shares, words in ((at_margin, "helps"), (margin_hurts, "hurts")):
         assert sum(share for answer_words, share in shares.items() if "equivalent" in answer_words) < 0.08  # of 5 %

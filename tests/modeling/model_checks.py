@@ -161,7 +161,9 @@ class ModelChecks:
         target |= base.for_decoder(encoded, False, False)
         calls = (
             (model, batch, "output_routing_wieghts", "output_routing_weights"),
+            (model, batch, "past_key_value", "past_key_values"),
             (base, batch, "output_routing_wieghts", "output_routing_weights"),
+            (base, batch, "retrun_dict", "return_dict"),
             (base.encoder, source, "output_routing_wieghts", "output_routing_weights"),
             (base.decoder, target, "output_hidden_sates", "output_hidden_states"),  # not each decoder routes
         )

@@ -100,8 +100,8 @@ def test_disorder_is_that_of_plain_loops():
     words = [[0.1, 0.2, 0.9, 0.4], [0.3, 0.1, 0.5, 0.8], [0.7, 0.3, 0.2, 0.1], [0.2, 0.6, 0.3, 0.3]]
     halves = [[0, 1], [2, 3]]
     exchanged = (0.9 + 0.8 + 0.9 + 0.8) / 4 + (0.7 + 0.6 + 0.7 + 0.6) / 4
-    same = (0.2 + 0.3 + 0.3 + 0.2) / 4 + (0.2 + 0.3 + 0.3 + 0.3) / 4
-    assert _disorder(words, halves, halves) == pytest.approx(exchanged - same)
+    in_place = (0.2 + 0.3 + 0.3 + 0.2) / 4 + (0.2 + 0.3 + 0.3 + 0.3) / 4
+    assert _disorder(words, halves, halves) == pytest.approx(exchanged - in_place)
     assert _disorder(words, [[0, 1, 2, 3]], halves) == _disorder(words[2:] + words[:2], halves, halves) == 0.0
 
 
