@@ -69,14 +69,14 @@ def measure(claim: Claim) -> None:
     """Run the commands of a claim; keep the records that they write for `derived`."""
     if claim.command.startswith("git checkout"):
         raise ClaimError(f"{claim.id}: its program is only in an older commit; run: {claim.command}")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    paths = {"PYTHONPATH": ROOT, "PATH": Path(sys.executable).parent}  # `python` and `capsule-mt` are beside it
+    environment = {name: f"{path}{os.pathsep}{os.environ.get(name, '')}" for name, path in paths.items()}
     for command in claim.command.split(" && "):
         words = [os.path.expandvars(word) for word in shlex.split(command)]
         if unset := [word for word in words if word.startswith("$")]:
             raise ClaimError(f"{claim.id}: set {', '.join(unset)}; it is compared with {claim.judge}")
         print(f"$ {command}", flush=True)
-        program = [sys.executable] if words[0] == "python" else words[:1]
-        if code := subprocess.run([*program, *words[1:]], cwd=ROOT, env=environment, check=False).returncode:
+        if code := subprocess.run(words, cwd=ROOT, env=os.environ | environment, check=False).returncode:
             raise ClaimError(f"{claim.id}: exit code {code} of {command}")
         if "--output" in words and (path := ROOT / words[words.index("--output") + 1]).suffix == ".json":
             REPEATED[path.stem] = json.loads(path.read_text(encoding="utf-8"))
