@@ -53,7 +53,7 @@ numbers such as `1,234,567` with wrong signs; without `break`, `\\.nThen` for `.
 REASONS = {
     "folder": "other documentation has such paths; without it, `src/tests/unit` becomes `src/tests/unidade`.",
     "lacked sign": "without it, a model drops a good part of the signs that its vocabulary lacks.",
-    "private character": "`U+E000` stands for an item; without it, a text that has this character mostly loses it.",
+    "private character": "`U+E000` stands for an item, and `U+E003` for a tag; a text that has them would lose them.",
 }
 SURVIVAL = """
 ## What comes back as it was

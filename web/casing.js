@@ -94,7 +94,7 @@ class Casing {
     if (lowercase !== null) return { text: lowercase, case: CAPITALS };
     if (!isLower(line) && !/^[\p{Lowercase}.…]/u.test(line)) return { text: line }; // most lines
     const [words, outside] = [casedWords(line), outsideOf(line)];
-    if (!words.length || !this.vocabulary.covers(capital(firstOf(words[0].text)))) return { text: line }; // some models read lowercase only
+    if (!words.length || !this.vocabulary.covers(capital(firstOf(words[0].text), this.dotlessI))) return { text: line }; // some models read lowercase only
     if (isLowercase(outside, words)) return { text: this.#withNames(this.#withCapitalsAt(this.#sentenceStarts(outside), line)), case: LOWERCASE };
     if (!beginsInLowercase(outside, words)) return { text: line };
     const [{ start }] = words;

@@ -1,4 +1,4 @@
-// HTML entities in a text, such as "&nbsp;": the model reads their characters, and the translation gets them back.
+// HTML entities in a text, such as "&eacute;": the model reads their characters, and the translation gets them back.
 //
 // It follows text/entities.py, but knows only the frequent names: see capsule_mt/web/language.py.
 

@@ -177,12 +177,17 @@ export class Piece {
     return !part.edit && part.start === part.end;
   }
 
-  /** Return this piece with words, whose spans are in order, as items; words with only marks between them are one item. */
+  /**
+   * Return this piece with words, whose spans are in order, as items; those across a tag or an item stay. Words with only marks
+   * between them are one item.
+   */
   withUnknownWords(words) {
     const spans = [];
+    const isInOnePart = (start, end) => this.#partAt(start) === this.#partAt(end - 1);
     for (const [start, end] of words) {
-      if (spans.length && isMark(this.text.slice(spans.at(-1)[1], start))) spans.at(-1)[1] = end;
-      else spans.push([start, end]);
+      const last = spans.at(-1);
+      if (last && isMark(this.text.slice(last[1], start)) && isInOnePart(last[0], end)) last[1] = end;
+      else if (isInOnePart(start, end)) spans.push([start, end]);
     }
     let pending = 0; // the next span
     return this.#with(this.parts.flatMap((part, index) => {

@@ -12,7 +12,7 @@ also tells what to check, and has both texts. An .html has only the pairs to che
 and a .jsonl has every word.
 
 Each text is read as one sentence, without its tags. With --output, the same command resumes an interrupted run. A pair
-that cannot be scored does not get a score; stderr and the output give the reason, and the exit code is 3.
+that cannot be scored or judged goes without; stderr and the output give the reason, and the exit code is 3.
 """
 
 import argparse
@@ -276,5 +276,5 @@ def main() -> int:
             held_back.release(frame, Totals(progress.count, lines.flagged, len(lines.failures)))
     if lines.failures:
         failed = with_unit(len(lines.failures), "pairs")
-        print(f"{failed} could not be scored: the output does not have a score for each", file=sys.stderr)
+        print(f"{failed} could not be scored or judged: the output lacks what failed", file=sys.stderr)
     return FAILED_LINES_STATUS if lines.failures else 0

@@ -1,7 +1,7 @@
 """Lines in CAPITALS or lowercase: the model reads sentence case, and translations get the case back.
 
-Lines in Title Case, and short ones in lowercase, stay as they are: they are mostly strings of programs and headings,
-whose words are often names.
+Lines in Title Case, and short ones, stay as they are: they are mostly strings of programs and headings, whose words
+are often names, and abbreviations.
 
 Models have seen few such lines. The vocabulary tells which words are names: a name's capitalised form has a lower id
 than its lowercase form, since ids grow as frequencies fall. The rules see a `Form`, where an item is one character;
@@ -18,7 +18,7 @@ from capsule_mt.text.vocabulary import Vocabulary
 
 CAPITALS, LOWERCASE = "capitals", "lowercase"
 DOTLESS_I_LANGUAGES = frozenset({"tr", "az"})  # whose pairs are I and \u0131, \u0130 and i
-MIN_LETTERS = 7  # of a text in capitals; fewer may be abbreviations
+MIN_LETTERS = 7  # of a line in capitals; fewer may be abbreviations
 LINE = rf"[^\n{BREAK}]+"
 NO_WORDS = re.compile(r">>[^<>\s]+<<|&\w+;")  # tokens of languages, and entities such as "&lt;"
 # up to a letter that may begin a sentence; without the bound, dots without a letter after them take quadratic time

@@ -1,6 +1,6 @@
-"""HTML entities in a text, such as "&nbsp;": the model reads their characters, and the translation gets them back.
+"""HTML entities in a text, such as "&eacute;": the model reads their characters, and the translation gets them back.
 
-"&lt;" and "&gt;" stay as they are: as characters, they would be tags.
+"&nbsp;" mostly does not: it is read as a plain space. "&lt;" and "&gt;" stay: as characters, they would be tags.
 """
 
 import re

@@ -247,6 +247,9 @@ class Piece:
     def _index_at(self, offset: int) -> int:
         return bisect_right(self.starts, offset) - 1
 
+    def _is_in_one_part(self, span: Span) -> bool:
+        return self._index_at(span.start) == self._index_at(span.end - 1)
+
     def user_span(self, span: Span) -> Span:
         """Return the span of the user's text behind a span of `text`."""
         first, last = self._index_at(span.start), self._index_at(span.end - 1)
@@ -284,12 +287,15 @@ class Piece:
         return part.is_text and part.start == part.end
 
     def with_unknown_words(self, spans: Sequence[Span]) -> "Piece":
-        """Return this piece with words, whose spans are in order, as items."""
+        """Return this piece with words, whose spans are in order, as items; those across a tag or an item stay."""
         parts: list[Part] = []
         pending: list[Span] = []
-        for span in spans:  # words with only marks between them are one item
-            is_next = bool(pending) and is_mark(self.text[pending[-1].end : span.start])
-            pending[-1:] = [Span(pending[-1].start, span.end)] if is_next else [*pending[-1:], span]
+        for span in spans:
+            joined = Span(pending[-1].start, span.end) if pending else span
+            if pending and is_mark(self.text[pending[-1].end : span.start]) and self._is_in_one_part(joined):
+                pending[-1] = joined  # words with only marks between them are one item
+            elif self._is_in_one_part(span):
+                pending.append(span)
         for part, start in zip(self.parts, self.starts, strict=False):
             is_plain = part.is_text and len(part.text) == part.end - part.start
             cut = part.start

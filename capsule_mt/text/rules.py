@@ -36,6 +36,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from capsule_mt.text.sentences import CLOSING, OPENING, UNSPACED_STOPS
 
 ITEM, TAG_MARK, BREAK, COPY = "\ue000", "\ue003", "\x1e", "="
+_OUR_MARKS = f"[{ITEM}{TAG_MARK}]"
 LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA = "\ua7f7", "\ue001", "\ue002"
 KEEP_KINDS = ("tags", "urls", "placeholders", "numbers")  # the kinds that `keep` takes
 # kept by default
@@ -186,11 +187,12 @@ NUMERAL = (
     + rf")(?![\w'\u2019]|[.,]\d|-\d\d(?![\d.,])|[ \xa0]?[{CURRENCIES}]|[{_SPACES}]\d)"
 )
 # numbers joined by hyphens, one of them of three digits or more: "555-1234", "2021-03"; versions: "1.9.5", but not
-# of an item, such as "1.2.3 One"
+# of an item, such as "1.2.3 One", nor an amount, such as "\u20ac 1.234.567"
 JOINED_NUMBERS = (
     r"(?<![\w.,/:+'\u2019\xa0\u202f-])\+?(?:\d{1,16}-){0,5}(?:\d{3,16}-\d{1,16}|\d{1,16}-\d{3,16})(?:-\d{1,16}){0,5}"
     r"(?![\w-]|[.,/:'\u2019\xa0\u202f]\d)"
-    rf"|(?<![\w.,/:-])v?\d{{1,4}}(?:\.\d{{1,4}}){{2,}}(?![\w-]|[.,/:]\d|\s+[{CAPITAL}])"
+    rf"|(?<![\w.,/:{CURRENCIES}-])(?<![{CURRENCIES}][ \xa0])v?\d{{1,4}}(?:\.\d{{1,4}}){{2,}}"
+    rf"(?![\w-]|[.,/:]\d|\s+[{CAPITAL}]|[ \xa0]?[{CURRENCIES}])"
 )
 # with the signs of a language; no address, such as 192.168.100.200, no tax number, such as 123.456.789-09, and no
 # number of a section, such as "\xa7 3.2"
@@ -235,7 +237,7 @@ ROWS = tuple(Row(*row) for row in (
     ("mention", "keep", "code", "[#@]", r"(?<![\w.#])\w{1,64}#\w+|(?<![\w&])[#@]\w+", COPY, COPY, None,
      "ask @tom now", "ask @tom now"),
     ("path", "keep", "code", r":\\|/", rf"(?<!\w)[A-Za-z]:\\(?:\S|{_SPACE_OF_PATH})+"
-     r"|(?<![^\s>(\"'\u201c])(?:~|\.{1,2}|/[a-z][\w.+-]*)/[^\s<>()\"'\u201d]*\w",
+     r"|(?<![^\s>(\"'\u201c])(?:~|\.{1,2}|/[a-z][\w.+-]*)/[^\s<>()\"'\u201c\u201d]*\w",
      COPY, COPY, None, "in ~/src/a now", "in ~/src/a now"),
     ("identifier", "keep", "code", "_", r"(?<!\w)\w*[A-Za-z]_\w+", COPY, COPY, None, "set max_size now", "set max_size now"),
     ("link", "keep", "code", r"\]\(", r"(?<=\])\([^\s()<>]{0,64}[/.#][^\s()<>]{0,120}\)", COPY, COPY, None,
@@ -275,7 +277,7 @@ ROWS = tuple(Row(*row) for row in (
     # an author's; "<< Back", which vocabularies read as "< < Back"; blanks to fill in, as in "My name is ____"
     ("remark of author", "keep", "signs", r"\[[-s+*!?.\u2026]|\([-s+*!?.\u2026]|<<|__", r"(?<=[^\n])[\[(](?:sic|[-+*!?]|\.\.\.|\u2026)[\])]"
      r"|(?<!\S)<<(?!\S)|(?<!\w)__+(?!\w)", "", COPY, None, "he goed [sic] home", "he goed  home"),
-    ("private character", "keep", "unknown", ITEM, ITEM, COPY, COPY, None, f"one {ITEM} two", "one Tom two"),
+    ("private character", "keep", "unknown", _OUR_MARKS, _OUR_MARKS, COPY, COPY, None, f"one {ITEM} two", "one Tom two"),
     # ---- form: what the model reads in another form
     ("entity", "form", "", "&", r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});", ":entity", None, None, "a&nbsp;b", "a b"),
     # TeX's and doubled quotes

@@ -116,7 +116,7 @@ class Vocabulary:
         return {character for character in lacked if not (character.isspace() or combines(character))}
 
     def changes_none_of(self, text: str) -> bool:
-        """Whether it surely has each character of a text as it stands: a fast answer for most texts."""
+        """Whether the form of each character of a text is itself: a fast answer for most texts."""
         unchanged = (self.form(character) == character for character in {*NON_ASCII.findall(text)})
         return unicodedata.is_normalized("NFC", text) and all(unchanged)
 

@@ -1041,6 +1041,7 @@ def test_a_pair_that_only_the_judge_refuses_keeps_its_score(run_score, monkeypat
         "Not checked: ValueError: too long: cut it",
     ]
     assert complaints.count("pair 2: ValueError: too long: cut it") == 1
+    assert "1 pair could not be scored or judged" in complaints
     run_score(*FILES, "--judge", "NAME", "--output", "scores.jsonl")
     records = [json.loads(line) for line in lines_of(tmp_path / "scores.jsonl")]
     assert [("judgement" in record, "error" in record) for record in records[:2]] == [(True, False), (False, True)]
