@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.over_seeds import interval_over_seeds
-from lab.records import Records, Runs
-from lab.tables import bleu_by_seed, mean_bleu, provenance, provenance_of_names
+from lab.effects import mean_over_seeds
+from lab.records import Records, Runs, scores_by_seed
+from lab.tables import mean_bleu, provenance, provenance_of_names
 
 GUIDED, GUIDED_EN_DE, CAPSNMT = "analysis-guided-de-en", "analysis-guided-en-de", "analysis-capsnmt-de-en"
 OVERLAPS = tuple(f"analysis-gdr2-seed{seed}" for seed in (1, 2, 3))
@@ -67,9 +67,9 @@ def _probes(records: Records) -> str:
 
 def _hybrid(records: Records) -> str:
     runs = records.runs("embedded")
-    plain_scores = bleu_by_seed(runs, "plain").values()
+    plain_scores = scores_by_seed(runs, "plain").values()
     hybrid, capsnmt, plain = (
-        mean_bleu(bleu_by_seed(runs, run).values(), plain_scores) for run in ("capsnmt_hybrid", "capsnmt", "plain")
+        mean_bleu(scores_by_seed(runs, run).values(), plain_scores) for run in ("capsnmt_hybrid", "capsnmt", "plain")
     )
     return f"BLEU {hybrid} with attention; {capsnmt} without; Transformer {plain}"
 
@@ -213,19 +213,12 @@ def _curve(curve: LengthCurve, runs: Runs) -> list[list[str]]:
         rows.append([
             *(curve.paper, curve.about, bucket["label"], f"{bucket['sentences']:,}"),
             *(f"{fmean(values):.2f}" for values in scores),
-            _mean(gains),
+            mean_over_seeds(gains),
             f"{fmean(words[0]):.2f}",
-            _mean(added_words),
+            mean_over_seeds(added_words),
             f"{bucket['reference_words']:.2f}",
         ])  # fmt: skip
     return rows
-
-
-def _mean(values: list[float], form: str = "+.2f") -> str:
-    """Return a mean with its interval over seeds."""
-    interval = interval_over_seeds(values)
-    bounds = "" if interval is None else f" [{interval[0]:{form}}, {interval[1]:{form}}]"
-    return f"{fmean(values):{form}}{bounds}"
 
 
 def by_length(records: Records) -> str:
@@ -241,7 +234,7 @@ def by_length(records: Records) -> str:
         coverage.append([
             *(curve.paper, curve.about),
             *(f"{fmean(values):.3f}" for values in zip(*pairs, strict=True)),
-            _mean([method - baseline for baseline, method in pairs], "+.3f"),
+            mean_over_seeds([method - baseline for baseline, method in pairs], "+.3f"),
             str(len(pairs)),
         ])  # fmt: skip
     header = ["paper", "method", "source words", "sentences", "BLEU, baseline", "BLEU, method", "gain in BLEU"]

@@ -14,7 +14,7 @@ import torch
 
 from capsule_mt.commands.console import HelpFormatter, folder, positive, run
 from hf_capsule_mt.evaluation import read_result, write_result
-from lab.lengths import SIZES, measure_by_length, render_lengths
+from lab.lengths import measure_by_length, render_lengths
 from lab.student_engines import measure_students, render_students
 
 
@@ -28,10 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     lengths = command("lengths", "CapsNMT beside Marian by sentence length")
     lengths.add_argument("lengths", nargs="*", type=int, default=[10, 25, 50, 100, 200, 400], help="in words")
     lengths.add_argument("--processor-time", action="store_true", help="the clock for a shared machine, on one thread")
-    lengths.add_argument("--num-beams", type=int, default=1, help="hypotheses of beam search")
     lengths.add_argument("--native", action="store_true", help="measure the native engine in int8, too, on a CPU")
-    lengths.add_argument("--size", choices=list(SIZES), default="base", help="how large the models are")
-    lengths.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where")
     lengths.add_argument("--threads", type=int, help="processor threads to use (default: all)")
     students = command("students", "engines on students of Firefox Translations; one thread, processor time")
     students.add_argument("students", nargs="+", type=folder, help="folders of Mozilla's files")

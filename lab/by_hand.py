@@ -61,11 +61,6 @@ def digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def labels_of(row: dict[str, str], source: str) -> Labels:
-    """Return the words of a source that a row names as left out."""
-    return Labels(spans_of(source, row["left out"]), spans_of(source, row["left out, borderline"]))
-
-
 def sources_of(rows: Sequence[dict[str, str]], files: dict[str, str]) -> list[str]:
     """Return the source of each row: a line of the file of its text."""
     texts = {name: read_lines(file) for name, file in files.items()}
@@ -141,7 +136,8 @@ def main() -> None:
         raise ValueError(f"{arguments.model} gives none of the translations of {arguments.sheet}")
     record: dict[str, Any] = {"kind": "read by hand", "sheet": arguments.sheet.stem, "translations": len(indices)}
     record |= {"differ": len(rows) - len(indices)}
-    labels = [labels_of(rows[n], sources[n]) for n in indices]
+    columns = ("left out", "left out, borderline")
+    labels = [Labels(*(spans_of(sources[n], rows[n][column]) for column in columns)) for n in indices]
     marks = {
         point: [marked(translations[n]) for n in indices] for point, translations in translations_by_method.items()
     }

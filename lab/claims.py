@@ -1,7 +1,6 @@
 """The ledger of claims: every measured number that README, the pages and the model cards print.
 
-    python -m lab.claims            # write docs/evidence.md and the texts of all links to it
-    python -m lab.claims --check    # say what differs
+    python -m lab.claims    # write docs/evidence.md and the texts of all links to it
 
 A line of `lab/claims.jsonl` is a claim. A page prints its value as the text of a link,
 `[+0.04](evidence.md#routing.em)`; a title "interval" or "n" of the link prints that field instead.
@@ -16,8 +15,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.files.outputs import write_output
-from lab.over_seeds import wilson
-from lab.plan_spread import blocks, pooled
+from lab.over_seeds import blocks, pooled, wilson
 
 ROOT = Path(__file__).resolve().parents[1]
 LEDGER, EVIDENCE = ROOT / "lab" / "claims.jsonl", ROOT / "docs" / "evidence.md"
@@ -263,17 +261,11 @@ def outputs(claims: Mapping[str, Claim]) -> dict[Path, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if something would change")
-    arguments = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter).parse_args()
     claims = read_claims()
     wrong = problems(claims)
     for path, text in outputs(claims).items():
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        if arguments.check:
-            wrong.append(f"{path.relative_to(ROOT)}: differs from the ledger: run python -m lab.claims")
-        else:
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_output(path, text)
             print(f"Written to {path}")
     print("\n".join(wrong), end="\n" if wrong else "")

@@ -1,7 +1,7 @@
 """Does it help: for each method its mean gain over seeds, with a 95 % interval and the answer.
 
 Where a plan has several arms, the answer is by the spread of all of them: blocks where the arms of a seed share their
-start, pooled variance where they do not (lab.plan_spread).
+start, pooled variance where they do not (lab.over_seeds).
 """
 
 import html
@@ -11,10 +11,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.over_seeds import holm, interval_over_seeds
+from lab.over_seeds import Estimate, paired
 from lab.paper_tables import TABLES
-from lab.plan_spread import Estimate
-from lab.records import Runs
 
 
 class Gains(NamedTuple):
@@ -38,17 +36,9 @@ class Gains(NamedTuple):
         return bool(self.failure) or len(self.values) == self.planned
 
     @property
-    def mean(self) -> float:
-        return fmean(self.values) if self.plan_estimate is None else self.plan_estimate.mean
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
+    def estimate(self) -> Estimate | None:
         """By the spread of the plan, or else of these values."""
-        return (
-            interval_over_seeds(self.values)
-            if self.plan_estimate is None
-            else (self.plan_estimate.low, self.plan_estimate.high)
-        )
+        return self.plan_estimate or paired(self.values)
 
 
 # {how the models were trained: {the title of a method: its gains}}
@@ -91,14 +81,9 @@ def published(method: Method) -> float | None:
     return float(figures[method.run][column]) - float(figures[method.baseline][column])
 
 
-def differences(runs: Runs, run: str, baseline: str) -> list[float]:
-    """Return the difference in BLEU to the baseline of the same seed, for each seed that both have."""
-    ours, theirs = runs.get(run, {}), runs.get(baseline, {})
-    return [_bleu(ours[seed]) - _bleu(theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-
-
-def _bleu(result: dict[str, dict[str, dict[str, float]]]) -> float:
-    return result["scores"]["bleu"]["score"]
+def differences(scores: Mapping[int, float], baseline_scores: Mapping[int, float]) -> list[float]:
+    """Return the difference to the baseline of the same seed, for each seed that both have."""
+    return [scores[seed] - baseline_scores[seed] for seed in sorted(scores.keys() & baseline_scores.keys())]
 
 
 def effect(values: Sequence[float]) -> str:
@@ -107,25 +92,27 @@ def effect(values: Sequence[float]) -> str:
     >>> effect([0.5, 0.7]), effect([0.5]), effect([])
     ('+0.60 [-0.67, +1.87], n = 2', '+0.50, n = 1', '')
     """
-    if not values:
-        return ""
-    interval = interval_over_seeds(values)
-    bounds = "" if interval is None else f" [{interval[0]:+.2f}, {interval[1]:+.2f}]"
-    return f"{fmean(values):+.2f}{bounds}, n = {len(values)}"
+    return f"{mean_over_seeds(values)}, n = {len(values)}" if values else ""
 
 
-def estimated(plan_estimate: Estimate | None, with_90: bool = False) -> str:
-    """Format a gain by the spread of its plan, perhaps with its interval of 90 %, too.
+def mean_over_seeds(values: Sequence[float], form: str = "+.2f") -> str:
+    """Format a mean with its interval over seeds, if there are several."""
+    return estimated(paired(values), form=form) or format(fmean(values), form)
+
+
+def estimated(estimate: Estimate | None, with_90: bool = False, form: str = "+.2f") -> str:
+    """Format an estimate, perhaps with its interval of 90 %, too.
 
     >>> estimated(Estimate(0.366, 0.031, 0.701, p=0.04)), estimated(None)
     ('+0.37 [+0.03, +0.70]', '')
     >>> estimated(Estimate(0.02, -0.16, 0.20, p=0.8, half_90=0.15), with_90=True)
     '+0.02 [-0.16, +0.20]; 90 %: [-0.13, +0.17]'
     """
-    if plan_estimate is None:
+    if estimate is None:
         return ""
-    mean, low, high, _, half = plan_estimate
-    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]" + (f"; 90 %: [{mean - half:+.2f}, {mean + half:+.2f}]" * with_90)
+    mean, low, high, _, half = estimate
+    at_90 = f"; 90 %: [{mean - half:{form}}, {mean + half:{form}}]" if with_90 else ""
+    return f"{mean:{form}} [{low:{form}}, {high:{form}}]{at_90}"
 
 
 def shown(gains: Gains) -> str:
@@ -139,26 +126,15 @@ def shown(gains: Gains) -> str:
     return f"{estimated(gains.plan_estimate)}, n = {len(gains.values)}"
 
 
-def corrected(p_values: Mapping[str, float | None], tests: Sequence[str]) -> dict[str, float | None]:
-    """Correct p-values by Holm for all tests of a plan; a test that has none yet counts as 1.
-
-    >>> corrected({"a": 0.01, "b": None, "control": 0.5}, tests=["a", "b"])
-    {'a': 0.02, 'b': None, 'control': None}
-    """
-    counted = {title: p_values.get(title) for title in tests}
-    by_title = holm({title: 1.0 if p is None else p for title, p in counted.items()})
-    return {title: None if counted.get(title) is None else by_title[title] for title in p_values}
-
-
-def verdict(interval: tuple[float, float] | None) -> str:
+def verdict(estimate: Estimate | None) -> str:
     """Say what the interval of a mean difference in BLEU allows.
 
-    >>> verdict((0.1, 0.6)), verdict((-0.6, -0.1)), verdict((-0.31, 0.45)), verdict(None)
-    ('helps', 'hurts', 'within 0.5 BLEU of nothing', 'open')
+    >>> [verdict(Estimate(0.0, low, high, p=0.5)) for low, high in ((0.1, 0.6), (-0.6, -0.1), (-0.31, 0.45))]
+    ['helps', 'hurts', 'within 0.5 BLEU of nothing']
     """
-    if interval is None:
+    if estimate is None:
         return "open"
-    low, high = interval
+    _, low, high, *_ = estimate
     if low > 0:
         return "helps"
     if high < 0:
@@ -186,7 +162,7 @@ def answer(gains: Gains) -> str:
         return gains.failure
     if not gains.complete:
         return f"{len(gains.values)} of {gains.planned} seeds are trained"
-    words, estimate = verdict(gains.interval), gains.plan_estimate
+    words, estimate = verdict(gains.estimate), gains.plan_estimate
     p = gains.p if estimate is None else estimate.p
     is_effect = words in ("helps", "hurts")
     if is_effect and p is not None and p >= SIGNIFICANT:
@@ -220,12 +196,12 @@ def draw_effects(columns: Columns) -> str:
     names = titles(columns)
     printed = {method.title: gain for method in METHODS if (gain := published(method)) is not None}
     drawn = [  # colour, how far below the middle of its line, title, mean, interval
-        (color, 8 * (index - (len(columns) - 1) / 2), title, gains.mean, gains.interval or (gains.mean, gains.mean))
+        (color, 8 * (index - (len(columns) - 1) / 2), title, *estimate[:3])
         for index, (color, column) in enumerate(zip(COLORS, columns.values(), strict=False))
         for title, gains in column.items()
-        if gains.values
+        if (estimate := gains.estimate) is not None
     ]
-    ends = [0.0, *printed.values(), *(end for *_, interval in drawn for end in interval)]
+    ends = [0.0, *printed.values(), *(end for *_, low, high in drawn for end in (low, high))]
     low, high, left = math.floor(min(ends)), math.ceil(max(ends)), 7 * max(map(len, names)) + 20
     top, row_height = 22 * (len(columns) + 1) + 10, 28
     width, bottom = left + AXIS_LENGTH + 20, top + row_height * len(names)
@@ -253,7 +229,7 @@ def draw_effects(columns: Columns) -> str:
         f'<text x="{left - 8}" y="{y + 4:g}" text-anchor="end">{html.escape(title)}</text>'
         for title, y in middles.items()
     ]
-    for color, offset, title, mean, interval in drawn:
+    for color, offset, title, mean, *interval in drawn:
         y, (start, end) = middles[title] + offset, map(x_of, interval)
         parts.append(f'<path d="M{start} {y - 3:g}v6m0-3H{end}m0-3v6" fill="none" stroke="{color}" {THICK}/>')
         parts.append(_mark(x_of(mean), y, color))

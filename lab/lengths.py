@@ -16,25 +16,20 @@ from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.timing import time_in_turns
 
-# width, width of the feed-forward layers, heads, layers of each side, vocabulary
-SIZES = {"base": (512, 2048, 8, 6, 32000), "big": (1024, 4096, 16, 6, 32000), "tiny": (32, 64, 4, 2, 100)}
+WIDTH, VOCABULARY = 512, 32000
 FIXED_LENGTH = 50  # words of the side whose length does not vary
 
 
-def build(name: str, size: str, device: str) -> PreTrainedModel:
-    """Return CapsNMT or Marian with random weights."""
+def build(name: str) -> PreTrainedModel:
+    """Return CapsNMT or Marian of the base size, with random weights."""
     torch.manual_seed(0)
-    width, ffn, heads, layers, vocab_size = SIZES[size]
-    model: Any
     if name == "CapsNMT":
-        model = CapsNMTForConditionalGeneration(CapsNMTConfig(hidden_size=width, vocab_size=vocab_size))
-        return model.to(device)
-    sizes: dict[str, Any] = {"d_model": width, "vocab_size": vocab_size, "max_position_embeddings": 512}
+        return CapsNMTForConditionalGeneration(CapsNMTConfig(hidden_size=WIDTH, vocab_size=VOCABULARY))
+    sizes: dict[str, Any] = {"d_model": WIDTH, "vocab_size": VOCABULARY, "max_position_embeddings": 512}
     for side in ("encoder", "decoder"):
-        sizes |= {f"{side}_layers": layers, f"{side}_attention_heads": heads, f"{side}_ffn_dim": ffn}
+        sizes |= {f"{side}_layers": 6, f"{side}_attention_heads": 8, f"{side}_ffn_dim": 4 * WIDTH}
     sizes |= {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
-    model = MarianMTModel(MarianConfig(**sizes, activation_function="relu"))
-    return model.to(device)
+    return MarianMTModel(MarianConfig(**sizes, activation_function="relu"))
 
 
 def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -45,32 +40,29 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
         one word), of the whole translation, and the milliseconds of each further word, by model; and `slopes`, by how
         many milliseconds a word gets slower with each word that the sentence is longer.
     """
-    models: dict[str, Any] = {
-        title: build(title, arguments.size, arguments.device).eval() for title in ("Marian", "CapsNMT")
-    }
+    models: dict[str, Any] = {title: build(title).eval() for title in ("Marian", "CapsNMT")}
     if arguments.native:
         native = {title: FastTranslator(model, int8=True, strict=True) for title, model in models.items()}
         models |= {f"{title}, native int8": engine for title, engine in native.items()}
-    synchronize = torch.cuda.synchronize if arguments.device != "cpu" else None
     clock = time.process_time if arguments.processor_time else time.perf_counter
     sweeps: dict[str, Any] = {}
     for side in ("source", "target"):
         rows: list[dict[str, Any]] = []
         for length in tqdm(arguments.lengths, desc=side):
             source_length, target_length = (length, FIXED_LENGTH) if side == "source" else (FIXED_LENGTH, length)
-            source = torch.randint(2, SIZES[arguments.size][-1], (1, source_length), device=arguments.device)
+            source = torch.randint(2, VOCABULARY, (1, source_length))
             runs = {
                 f"{name} {part}": functools.partial(
                     model.generate,
                     source,
                     max_new_tokens=num_words,
                     min_new_tokens=num_words,
-                    num_beams=arguments.num_beams,
+                    num_beams=1,
                 )
                 for name, model in models.items()
                 for part, num_words in (("encode", 1), ("translate", target_length))
             }
-            timings = time_in_turns(runs, arguments.repeats, synchronize=synchronize, clock=clock)
+            timings = time_in_turns(runs, arguments.repeats, clock=clock)
             rows.append({
                 "source_length": source_length,
                 "target_length": target_length,
@@ -85,8 +77,7 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
         }
         sweeps[side] = {"rows": rows, "slopes": slopes}
     clock_name = "processor time" if arguments.processor_time else "time"
-    settings = {"size": arguments.size, "repeats": arguments.repeats, "num_beams": arguments.num_beams}
-    return {**settings, "clock": clock_name, "sweeps": sweeps}
+    return {"size": "base", "repeats": arguments.repeats, "num_beams": 1, "clock": clock_name, "sweeps": sweeps}
 
 
 def slope(values: Sequence[float], lengths: Sequence[int]) -> dict[str, float]:

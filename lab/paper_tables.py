@@ -119,8 +119,6 @@ def runs_of(tables: Sequence[str]) -> list[str]:
             order.append(name)
 
     for key in tables:
-        if key not in TABLES:
-            raise ValueError(f"there is no table {key!r}, but {', '.join(TABLES)}")
         for row in TABLES[key].rows:
             if row.run is not None:
                 if row.baseline:

@@ -12,7 +12,6 @@ import csv
 import json
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,15 @@ from hf_capsule_mt.evaluation.results import stamped
 
 SPEEDS = "speeds"  # the name of the record with the speeds of a setting's models
 Runs = dict[str, dict[int, dict[str, Any]]]  # of a setting: {run: {seed: result}}
+Metric = tuple[str, str]  # where a row has a score: the group, and the name in it
+BLEU: Metric = ("scores", "bleu")
+
+
+def scores_by_seed(runs: Runs, run: str | None, metric: Metric = BLEU) -> dict[int, float]:
+    """Return the score of each seed of a run that has one."""
+    group, name = metric
+    rows = runs.get(run or "", {})
+    return {seed: row[group][name]["score"] for seed, row in rows.items() if name in row.get(group, {})}
 
 
 class Records:
@@ -61,7 +69,7 @@ class Records:
     def keep(self, file: str, record: Mapping[str, Any]) -> None:
         """Add a record in its place, or replace the one of the same run and seed or name."""
         new = _rounded(stamped(record))
-        with self._locked(file):
+        with lock_output(self.folder / file, wait=True):
             records = {_key(entry): entry for entry in self.read(file)} | {_key(new): new}
             lines = (json.dumps(records[key], ensure_ascii=False) + "\n" for key in sorted(records))
             write_output(self.path(file), "".join(lines))
@@ -72,9 +80,6 @@ class Records:
 
     def keep_translations(self, setting: str, run: str, seed: int, sentences: list[str]) -> None:
         self.keep(f"{setting}.hyp", {"run": run, "seed": seed, "sentences": sentences})
-
-    def _locked(self, file: str) -> AbstractContextManager[None]:
-        return lock_output(self.folder / file, wait=True)
 
 
 def _rounded(value: Any) -> Any:

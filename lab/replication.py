@@ -3,6 +3,7 @@
     python -m lab.replication --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication as_printed_rates --data-dir data/multi30k-en-de --budget 600
     python -m lab.replication depth --data-dir data/multi30k-en-de --budget 600 --runs grn_replaces
+    python -m lab.replication as_printed --data-dir data/multi30k-en-de --judge data/multilingual-e5-small
     python -m lab.replication depth_deep --budget 60                       # on the embedded corpus
     for i in $(seq 14); do python -m lab.replication depth_top --data-dir data/multi30k-en-de --budget 10 & done; wait
 
@@ -16,23 +17,26 @@ import argparse
 import copy
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
+from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
+from capsule_mt import Judge, __version__
 from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
+from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import Gains, answer, corrected, differences, effect, estimated, shown
-from lab.over_seeds import LEARNT_SHARE, p_over_seeds, shown_p
+from lab.effects import Gains, answer, differences, effect, estimated, shown
+from lab.over_seeds import LEARNT_SHARE, Scores, Spread, blocks, corrected, paired, pooled, shown_p
 from lab.paper_tables import PLANNED, RUNS, run_at
-from lab.plan_spread import Estimate, Scores, Spread, blocks, pooled
 from lab.rates import chosen_rate, next_rates
-from lab.records import Records, Runs
+from lab.records import BLEU, Metric, Records, Runs, scores_by_seed
 from lab.reproduce import Reproduction, add_training_options
 from lab.tables import arms_table, provenance
 
@@ -111,23 +115,25 @@ _ON_GPU = {"training.bf16": "false", "training.float32_matmul_precision": '"high
 # by the name of the file in lab/results
 PLANS = {name: Plan(**fields) for name, fields in PLANNED.items()}
 CORPORA = {"multi30k": "Multi30k", "embedded": "The grammar corpus"}
+# what tables show beside BLEU, by unit: of plans whose rows all have it, and of plans with a margin of equivalence
+IN_PAIRS: dict[str, Metric] = {"BLEU": ("joined", "bleu")}
+EXPLORED: dict[str, Metric] = {
+    "chrF": ("scores", "chrf"),
+    "% of source words left out": ("scores", "left_out"),
+    "% of words made up": ("scores", "made_up"),
+}
 
 
-def _runs(records: Records, name: str, key: str = "scores") -> Runs:
-    """Return the runs of a plan with its seeds. With "joined", their scores are those of sentences in pairs."""
+def _runs(records: Records, name: str) -> Runs:
+    """Return the runs of a plan with its seeds."""
     plan = PLANS[name]
     study = records.runs(plan.shares or name)
-    return {
-        run: {seed: row | {"scores": row[key]} for seed, row in study.get(run, {}).items() if seed in plan.seeds}
-        for run in plan.runs
-    }
+    return {run: {seed: row for seed, row in study.get(run, {}).items() if seed in plan.seeds} for run in plan.runs}
 
 
-def _scores(runs: Runs) -> Scores:
-    return {
-        run: {seed: record["scores"]["bleu"]["score"] for seed, record in by_seed.items()}
-        for run, by_seed in runs.items()
-    }
+def _scores(records: Records, name: str, metric: Metric = BLEU) -> Scores:
+    runs = _runs(records, name)
+    return {run: scores_by_seed(runs, run, metric) for run in runs}
 
 
 def failures(records: Records, name: str) -> dict[str, str]:
@@ -136,7 +142,7 @@ def failures(records: Records, name: str) -> dict[str, str]:
     A run has not if its BLEU is too low, or if more than half of its translations are the same.
     """
     plan, runs = PLANS[name], _runs(records, name)
-    scores, texts = _scores(runs), {}
+    scores, texts = _scores(records, name), {}
     for arm, by_seed in runs.items():
         causes = []
         for seed, record in by_seed.items():
@@ -150,7 +156,7 @@ def failures(records: Records, name: str) -> dict[str, str]:
     return texts
 
 
-def spread(records: Records, name: str, key: str = "scores") -> Spread | None:
+def spread(records: Records, name: str, metric: Metric = BLEU) -> Spread | None:
     """Return the spread of a plan: that of its blocks, or else of all arms of its study, pooled.
 
     Arms with a run that has not learnt, and arms without all seeds of blocks, do not count.
@@ -160,7 +166,7 @@ def spread(records: Records, name: str, key: str = "scores") -> Spread | None:
     for plan_name, other_plan in PLANS.items():
         if plan_name == name or (not plan.blocks and (other_plan.shares or plan_name) == (plan.shares or name)):
             failed = failures(records, plan_name)
-            for run, by_seed in _scores(_runs(records, plan_name, key)).items():
+            for run, by_seed in _scores(records, plan_name, metric).items():
                 if run not in failed:
                     scores.setdefault(run, {}).update(by_seed)
     if plan.blocks:
@@ -168,28 +174,28 @@ def spread(records: Records, name: str, key: str = "scores") -> Spread | None:
     return pooled(scores)
 
 
-def gains(records: Records, name: str, key: str = "scores") -> dict[str, Gains]:
+def gains(records: Records, name: str, metric: Metric = BLEU) -> dict[str, Gains]:
     """Return the gains of what a plan compares, by their titles.
 
     With all its seeds a gain has a p-value, corrected for all tests of the plan.
     """
     plan = PLANS[name]
-    runs, failed, arms = _runs(records, name, key), failures(records, name), spread(records, name, key)
+    scores, failed, arms = _scores(records, name, metric), failures(records, name), spread(records, name, metric)
     values_by_title = {
-        title: [] if failed.keys() & set(pair) else values
-        for title, pair in plan.pairs.items()
-        if (values := differences(runs, *pair))
+        title: [] if failed.keys() & {run, baseline} else values
+        for title, (run, baseline) in plan.pairs.items()
+        if (values := differences(scores[run], scores[baseline]))
     }
     complete = [title for title, values in values_by_title.items() if len(values) == len(plan.seeds)]
-    scores, estimates = _scores(runs), dict[str, Estimate | None]()
-    for title in complete:
-        estimates[title] = arms and arms.difference(*plan.pairs[title])
-        if estimates[title] is None and plan.blocks:  # an arm varies more: a paired test of the two alone
-            pair = blocks({run: scores[run] for run in plan.pairs[title]})
-            estimates[title] = pair and pair.difference(*plan.pairs[title])
-    alone = {title: p_over_seeds(values_by_title[title]) for title in complete}
-    by_spread = {title: alone[title] if estimate is None else estimate.p for title, estimate in estimates.items()}
-    p_alone, p_by_spread = (corrected(p_values, list(plan.contrasts)) for p_values in (alone, by_spread))
+    alone = {title: paired(values_by_title[title]) for title in complete}
+    estimates = {title: arms and arms.difference(*plan.pairs[title]) for title in complete}
+    by_spread = {title: estimates[title] or alone[title] for title in complete}
+    if plan.blocks:  # where an arm varies more: a paired test of the two alone
+        estimates = by_spread
+    p_alone, p_by_spread = (
+        corrected({title: estimate and estimate.p for title, estimate in tests.items()}, list(plan.contrasts))
+        for tests in (alone, by_spread)
+    )
     gains_by_title = {}
     for title, values in values_by_title.items():
         estimate, p = estimates.get(title), p_by_spread.get(title)
@@ -214,8 +220,10 @@ def table(records: Records, name: str) -> str:
     parts += [_arms_table(records, name)] if plan.arms else []
     parts += [_contrasts_table(records, name)] if plan.contrasts else []
     if all("joined" in record for by_seed in runs.values() for record in by_seed.values()):
-        rows = [[title, shown(gain)] for title, gain in gains(records, name, "joined").items()]
-        parts += ["On its sentences in pairs, of 25 to 30 source words:", markdown_table(["difference", "gain"], rows)]
+        parts += ["On its sentences in pairs, of 25 to 30 source words:", _gains_table(records, name, IN_PAIRS)]
+    if plan.equivalence is not None:
+        about = "Explorations, which are neither counted nor corrected; fewer words left out or made up are better:"
+        parts += [about, _gains_table(records, name, EXPLORED)]
     return "\n\n".join(filter(None, [*parts, provenance(records, plan.shares or name, plan.runs)]))
 
 
@@ -223,7 +231,7 @@ def _arms_table(records: Records, name: str) -> str:
     """Return a row for each arm, the best first, and those with a run that has not learnt last."""
     plan, runs, failed = PLANS[name], _runs(records, name), failures(records, name)
     titles = {plan.run(arm): title for arm, title in plan.arms.items()}
-    means = {run: fmean(by_seed.values()) for run, by_seed in _scores(runs).items() if by_seed}
+    means = {run: fmean(by_seed.values()) for run, by_seed in _scores(records, name).items() if by_seed}
     by_rank = sorted(filter(means.get, titles), key=lambda run: (run in failed, -means[run]))
     missing = "; ".join(title for run, title in titles.items() if run not in means)
     in_order = {run: titles[run] for run in by_rank}
@@ -244,12 +252,9 @@ def _contrasts_table(records: Records, name: str) -> str:
         p = "" if gain.plan_estimate is None or title in plan.uncounted else shown_p(gain.plan_estimate.p)
         interval = estimated(gain.plan_estimate, with_90=plan.equivalence is not None)
         lines.append([title, effect(gain.values), shown_p(gain.p), interval, p, answer(gain)])
-    scores = list(_scores(_runs(records, name))[plan.baseline].values())
-    baseline = f"{fmean(scores):.2f} BLEU, n = {len(scores)}" if scores else "not yet trained"
-    baseline = failures(records, name).get(plan.baseline, baseline).partition(" (")[0]
     header = [
         "method",
-        f"gain over the baseline ({baseline})",
+        _gain_heading(records, name, "BLEU", BLEU),
         "p over seeds (Holm)",
         f"by the plan's spread ({spread(records, name) or 'not yet known'})",
         "p (Holm)",
@@ -258,9 +263,26 @@ def _contrasts_table(records: Records, name: str) -> str:
     return markdown_table(header, lines) if lines else ""
 
 
+def _gains_table(records: Records, name: str, metrics: Mapping[str, Metric]) -> str:
+    """Return the gain of each contrast in further scores, by their units."""
+    columns = [gains(records, name, metric) for metric in metrics.values()]
+    rows = [
+        [title, *(shown(by_title[title]) if title in by_title else "" for by_title in columns)]
+        for title in gains(records, name)
+    ]
+    return markdown_table(["difference", *(_gain_heading(records, name, *entry) for entry in metrics.items())], rows)
+
+
+def _gain_heading(records: Records, name: str, unit: str, metric: Metric) -> str:
+    plan, scores = PLANS[name], _scores(records, name, metric)
+    values = scores[plan.baseline].values()
+    baseline = f"{fmean(values):.2f} {unit}, n = {len(values)}" if values else f"no {unit} yet"
+    return f"gain over the baseline ({failures(records, name).get(plan.baseline, baseline).partition(' (')[0]})"
+
+
 def tried_rates(records: Records, name: str) -> dict[str, dict[float, float]]:
     """Return the BLEU of each arm of a plan with candidates at each rate that is trained, by its only seed."""
-    plan, scores = PLANS[name], _scores(_runs(records, name))
+    plan, scores = PLANS[name], _scores(records, name)
     return {
         arm: {rate: bleu for rate in rates for bleu in scores[run_at(arm, rate)].values()}
         for arm, rates in plan.candidates.items()
@@ -297,6 +319,38 @@ class Replication(Reproduction):
         if not folder.exists():
             widen_checkpoint(self.folder("plain", seed), folder, RUNS[name].model["encoder_ffn_dim"], seed)
         return True
+
+    def judge(self, runs: Sequence[str], model: str) -> list[str]:
+        """Add a judge's scores to rows that lack them; return which translations are not here."""
+        self.check_data()
+        translations, failed = self.records.translations(self.file), []
+        sources, references = self.test_set
+        judge = Judge.from_pretrained(model, num_threads=1)  # trainings may run beside it
+        rows = [row for run in runs for row in self.records.runs(self.file).get(run, {}).values()]
+        rows = [row for row in rows if row["seed"] in self.arguments.seeds and "left_out" not in row["scores"]]
+        for row in tqdm(rows, desc="judged", unit="run"):
+            texts, scores = translations.get((row["run"], row["seed"]), []), row["scores"]
+            is_here = len(texts) == len(sources)
+            bleu = score_corpus(texts, [references], ["bleu"])["bleu"].score if is_here else 0.0
+            if abs(bleu - scores["bleu"]["score"]) > 0.001:
+                failed.append(f"{row['run']}, seed {row['seed']}: {self.file}.hyp.jsonl lacks its translations")
+                continue
+            self.records.keep(self.file, row | {"scores": scores | judged(judge, sources, texts)})
+        return failed
+
+
+def judged(judge: Judge, sources: Sequence[str], translations: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the expected percentages of source words that are left out, and of words that are made up."""
+    left_out, made_up = list[float](), list[float]()
+    for source, judgement in zip(sources, judge.score(sources, translations), strict=True):
+        if judgement is None:  # a blank translation leaves out everything
+            left_out += [1.0] * len(source.split())
+        else:
+            left_out += [word.probability for word in judgement.source_words]
+            made_up += [word.probability for word in judgement.target_words]
+    signature = f"encoder:{judge.numbers.encoder}|int8:yes|version:{__version__}"
+    shares = {"left_out": left_out, "made_up": made_up or [0.0]}
+    return {name: {"score": 100 * fmean(share), "signature": signature} for name, share in shares.items()}
 
 
 @torch.no_grad()
@@ -343,11 +397,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan")
     parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the plan, or its arms")
     parser.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
+    parser.add_argument(
+        "--judge", metavar="MODEL", help="train nothing, but judge the translations of rows by this encoder, a folder"
+    )
     arguments = parser.parse_args()
     plan = PLANS[arguments.plan]
     seeds = arguments.seeds or list(plan.seeds)
-    runs = [plan.run(arm) for arm in arguments.runs or []] or runs_to_train(Records(arguments.results), arguments.plan)
-    if unknown := ", ".join(name for name in runs if name not in RUNS):
+    runs = [plan.run(arm) for arm in arguments.runs or []]
+    runs = runs or (plan.runs if arguments.judge else runs_to_train(Records(arguments.results), arguments.plan))
+    if not arguments.judge and (unknown := ", ".join(name for name in runs if name not in RUNS)):
         raise SystemExit(f"lab.replication {arguments.plan}: no run {unknown}: see `rates` in lab/plans.yaml")
     for option, values, planned in (("--seeds", seeds, plan.seeds), ("--runs", runs, plan.runs)):
         if not set(values) <= set(planned):
@@ -357,7 +415,7 @@ def main() -> int:
     changes = list((plan.all_changes | ({"training.use_cpu": "true"} if on_cpu else {})).items())
     settings = vars(arguments) | {"setting": plan.setting, "study": plan.shares or arguments.plan, "seeds": seeds}
     reproduction = Replication(argparse.Namespace(**settings, changes=changes))
-    failed = reproduction.train_and_score(runs)
+    failed = reproduction.judge(runs, arguments.judge) if arguments.judge else reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "No model has been trained yet.")
     print("\n".join(failed))
     return 1 if failed else 0

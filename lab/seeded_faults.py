@@ -2,7 +2,7 @@
 
     python -m lab.seeded_faults en pt tatoeba.eng.gz tatoeba.por.gz --output outputs/seeded-tatoeba-en-pt.json
     python -m lab.seeded_faults en pt flores.eng.gz flores.por.gz --model enpt --reverse pten --student \\
-        --sample 1000 --output outputs/seeded-model-flores-en-pt.json
+        --output outputs/seeded-model-flores-en-pt.json
 
 Only the second, fourth, ... lines are read: the others chose words and thresholds. Both directions are checked. A
 fault of each kind is put into up to --max-faults translations a direction, chosen by a fixed seed; it is found if the
@@ -189,15 +189,12 @@ def main() -> None:
     parser.add_argument("--reverse", help="the folder of the other direction's model")
     parser.add_argument("--judge", help="the folder of a judge's encoder, which judges, too")
     parser.add_argument("--student", action="store_true", help="compute in int8, with the shortlist")
-    parser.add_argument("--sample", type=int, help="read only this many of the lines")
     parser.add_argument("--max-faults", type=int, default=100, help="of each kind and direction")
     parser.add_argument("--output", type=Path, required=True, help="the result file")
     arguments = parser.parse_args()
     if (arguments.model is None) != (arguments.reverse is None):
         parser.error("--model and --reverse belong together")
     pairs = list(zip(*(lines[1::2] for lines in read_parallel(arguments.files)), strict=True))
-    if arguments.sample is not None:
-        pairs = random.Random(SEED).sample(pairs, min(arguments.sample, len(pairs)))
     models = [(arguments.model, arguments.reverse), (arguments.reverse, arguments.model)]
     judge = None if arguments.judge is None else Judge.from_pretrained(arguments.judge, num_threads=1)
     record: dict[str, Any] = {"kind": "seeded faults", "pairs": 0, "flagged": Counter(COUNTED), "found": {}}

@@ -5,11 +5,10 @@ from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import effect, estimated
-from lab.over_seeds import mean_and_spread, num_learnt, p_over_seeds, shown_p
+from lab.effects import differences, effect, estimated
+from lab.over_seeds import Spread, mean_and_spread, num_learnt, paired, shown_p
 from lab.paper_tables import TABLES, Row, Table
-from lab.plan_spread import Spread
-from lab.records import Records, Runs
+from lab.records import Records, Runs, scores_by_seed
 
 SETTINGS = {
     "multi30k": "Multi30k (English-German, 29,000 sentences, test2016)",
@@ -73,11 +72,6 @@ def _size_and_speed(row: Row, runs: dict[int, dict[str, Any]], speeds: Mapping[s
     return parameters, f"{theirs['train'] / ours['train']:.2f}", f"{theirs['decode'] / ours['decode']:.2f}"
 
 
-def bleu_by_seed(runs: Runs, run: str | None) -> dict[int, float]:
-    """Return the BLEU of each seed of a run."""
-    return {seed: result["scores"]["bleu"]["score"] for seed, result in runs.get(run or "", {}).items()}
-
-
 def mean_bleu(scores: Iterable[float], plain_scores: Iterable[float]) -> str:
     """Return the mean over seeds, or how many of them learn if some do not.
 
@@ -93,17 +87,17 @@ def mean_bleu(scores: Iterable[float], plain_scores: Iterable[float]) -> str:
 
 def _scores(row: Row, results: Runs) -> tuple[str, str, str]:
     """Return BLEU, the difference to the baseline, and its p-value over seeds."""
-    scores, baseline = bleu_by_seed(results, row.run), bleu_by_seed(results, row.baseline)
-    plain_scores = list(bleu_by_seed(results, "plain").values())
+    scores, baseline = scores_by_seed(results, row.run), scores_by_seed(results, row.baseline)
+    plain_scores = list(scores_by_seed(results, "plain").values())
     if not scores:
         return "not run", "", ""
     shown = mean_bleu(scores.values(), plain_scores)
-    seeds = sorted(scores.keys() & baseline.keys())
+    gains = differences(scores, baseline)
     all_scores = [*scores.values(), *baseline.values()]
-    if row.run == row.baseline or not seeds or num_learnt(all_scores, plain_scores) < len(all_scores):
+    if row.run == row.baseline or not gains or num_learnt(all_scores, plain_scores) < len(all_scores):
         return shown, "", ""
-    differences = [scores[seed] - baseline[seed] for seed in seeds]
-    return shown, f"{fmean(differences):+.2f}", shown_p(p_over_seeds(differences))
+    estimate = paired(gains)
+    return shown, f"{fmean(gains):+.2f}", shown_p(estimate and estimate.p)
 
 
 def render_setting(records: Records, setting: str, speeds: Mapping[str, Any]) -> str:
@@ -144,10 +138,10 @@ def arms_table(
     """
     failed = failures or {}
     seeds = sorted({seed for run in arms for seed in runs.get(run, {}) if seed})  # a model before training has seed 0
-    baseline_scores, rows = bleu_by_seed(runs, baseline), []
+    baseline_scores, rows = scores_by_seed(runs, baseline), []
     for run in filter(runs.get, arms):
-        scores, first = bleu_by_seed(runs, run), next(iter(runs[run].values()))
-        gains = [scores[seed] - baseline_scores[seed] for seed in seeds if seed in scores and seed in baseline_scores]
+        scores, first = scores_by_seed(runs, run), next(iter(runs[run].values()))
+        gains = differences(scores, baseline_scores)
         mean = failed.get(run) or mean_bleu(scores.values(), baseline_scores.values() or scores.values())
         is_compared = baseline not in {run, *failed} and len(gains) > 0 and not mean.startswith("learns")
         rows.append([

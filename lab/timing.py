@@ -10,28 +10,22 @@ from typing import Any
 def time_in_turns(
     runs: Mapping[str, Callable[[], Any]],
     repeats: int,
-    warmup: int = 1,
-    synchronize: Callable[[], None] | None = None,
     progress: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Return the median seconds of runs that take turns, `warmup` + `repeats` times: A B C A B C ...
+    """Return the median seconds of runs that take turns, `repeats` times after an uncounted one: A B C A B C ...
 
     A machine that slows down slows all of them down, so their ratios hold.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     gc.collect()
     gc.freeze()  # what exists already, so that each collection below is quick
-    for turn in range(warmup + repeats):
+    for turn in range(1 + repeats):
         for name, run in runs.items():
             gc.collect()
-            if synchronize is not None:
-                synchronize()
             start = clock()
             run()
-            if synchronize is not None:
-                synchronize()
-            if turn >= warmup:
+            if turn > 0:
                 seconds[name].append(clock() - start)
             if progress is not None:
                 progress()

@@ -1,15 +1,10 @@
-"""Runs over seeds: tests and intervals."""
+"""Runs over seeds: tests and intervals, alone and by the spread of a plan, against numbers by hand."""
 
 import math
 
 import pytest
 
-from lab.over_seeds import (
-    interval_over_seeds,
-    paired_t_test,
-    student_quantile,
-    student_two_sided,
-)
+from lab.over_seeds import blocks, paired, pooled, student_quantile, student_two_sided
 
 
 @pytest.mark.parametrize(
@@ -27,20 +22,54 @@ def test_students_t_matches_printed_tables(degrees, five_percent, one_percent):
 
 def test_p_values_computed_by_hand():
     # two seeds: T has Cauchy's distribution
-    assert paired_t_test([1.0, 3.0]) == pytest.approx(1 - 2 / math.pi * math.atan(2))
+    assert paired([1.0, 3.0]).p == pytest.approx(1 - 2 / math.pi * math.atan(2))
     # three seeds: mean 2, deviation 1, t = 2 sqrt(3); p = 1 - t / sqrt(2 + t^2)
-    assert paired_t_test([1.0, 2.0, 3.0]) == pytest.approx(1 - math.sqrt(12 / 14))
-    assert paired_t_test([-3.0, -1.0, -2.0]) == pytest.approx(paired_t_test([1.0, 2.0, 3.0]))
-    assert paired_t_test([0.5, 0.5]) == 0.0
-    assert paired_t_test([0.0, 0.0, 0.0]) == 1.0
-    with pytest.raises(ValueError, match="at least two differences, got 1"):
-        paired_t_test([1.0])
+    assert paired([1.0, 2.0, 3.0]).p == pytest.approx(1 - math.sqrt(12 / 14))
+    assert paired([-3.0, -1.0, -2.0]).p == pytest.approx(paired([1.0, 2.0, 3.0]).p)
+    assert paired([0.5, 0.5]).p == 0.0
+    assert paired([0.0, 0.0, 0.0]).p == 1.0
+    assert paired([1.0]) is None
 
 
 def test_an_interval_touches_zero_where_p_is_five_percent():
     values = [1.0, 2.0, 3.0]
-    low, high = interval_over_seeds(values)
-    assert (low + high) / 2 == pytest.approx(2.0)
-    assert paired_t_test([value - low for value in values]) == pytest.approx(0.05)
-    assert paired_t_test([value - high for value in values]) == pytest.approx(0.05)
-    assert interval_over_seeds([1.0]) is None
+    mean, low, high, *_ = paired(values)
+    assert (mean, low, high) == pytest.approx((2.0, -0.484, 4.484), abs=5e-4)
+    assert paired([value - low for value in values]).p == pytest.approx(0.05)
+    assert paired([value - high for value in values]).p == pytest.approx(0.05)
+
+
+# Means of arms 1, 3, 5, of seeds 2, 4, of all 3. Rest: 0, 0; -0.5, 0.5; 0.5, -0.5. Its squares sum to 1, 2 degrees.
+ARMS = {"plain": {2: 0.0, 3: 2.0}, "linear": {2: 1.5, 3: 4.5}, "em": {2: 4.5, 3: 5.5}}
+
+
+def test_blocks_by_hand():
+    estimate = blocks(ARMS)
+    assert (estimate.kind, estimate.degrees, estimate.deviation) == ("blocks", 2, pytest.approx(math.sqrt(0.5)))
+    # error = sqrt(0.5) sqrt(2 / 2); t = 4 / sqrt(0.5), and with two degrees p = 1 - t / sqrt(2 + t^2)
+    mean, low, high, p, half_90 = estimate.difference("em", "plain")
+    assert half_90 == pytest.approx(2.91999 * math.sqrt(0.5), rel=1e-5)
+    assert (mean, p) == (pytest.approx(4.0), pytest.approx(1 - math.sqrt(32 / 34)))
+    assert (high - low) / 2 == pytest.approx(4.30265 * math.sqrt(0.5), rel=1e-5)
+    assert (high + low) / 2 == pytest.approx(4.0)
+    assert estimate.difference("em", "another") is None
+
+
+def test_blocks_of_two_arms_are_the_paired_test():
+    ours, theirs = {1: 2.0, 2: 5.0, 3: 3.0}, {1: 1.0, 2: 3.0, 3: 3.5}
+    values = [ours[seed] - theirs[seed] for seed in ours]
+    assert blocks({"ours": ours, "theirs": theirs}).difference("ours", "theirs") == pytest.approx(paired(values))
+
+
+def test_blocks_leave_out_an_arm_that_varies_more():
+    wild = {2: 9.0, 3: 1.0}
+    assert blocks(ARMS | {"another": {2: 1.0, 3: 3.5}, "wild": wild}) == blocks(ARMS | {"another": {2: 1.0, 3: 3.5}})
+
+
+def test_pooled_by_hand():
+    # Squares within arms: 1 + 1 = 2 with one degree, 4 + 1 + 9 = 14 with two: variance 16 / 3
+    estimate = pooled({"plain": {2: 1.0, 3: 3.0}, "em": {2: 4.0, 3: 5.0, 4: 9.0}})
+    assert (estimate.kind, estimate.degrees, estimate.deviation) == ("pooled", 3, pytest.approx(math.sqrt(16 / 3)))
+    mean, low, high, *_ = estimate.difference("em", "plain")
+    assert mean == pytest.approx(4.0)
+    assert (high - low) / 2 == pytest.approx(3.18245 * math.sqrt(16 / 3 * (1 / 2 + 1 / 3)), rel=1e-5)

@@ -3,6 +3,7 @@
 import argparse
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_config
-from lab.effects import answer, draw_effects, effects_table
+from lab import replication
+from lab.effects import answer, draw_effects, effects_table, estimated
+from lab.over_seeds import blocks
 from lab.paper_tables import RUNS
 from lab.rates import chosen_rate
 from lab.records import Records
@@ -100,6 +103,59 @@ def test_an_arm_with_a_run_that_did_not_learn_has_no_mean():
     text = table(rows, "as_printed")
     assert "| learns 7 of 8 (seed 11: low BLEU) |  |" in text
     assert "| learns 0 of 8 (seed 11: one translation for most sources, seed 12" in text
+
+
+def test_other_scores_stand_beside_bleu_and_answer_nothing():
+    chance, plan = np.random.default_rng(2), PLANS["as_printed"]
+    rows = Rows("as_printed", {arm: chance.normal(32, 0.2, 8) for arm in plan.arms})
+    by_bleu = gains(rows, "as_printed")
+    chrf = {run: {seed: 57 + chance.normal(0, 0.2) for seed in plan.seeds} for run in rows.by_run}
+    for run, by_seed in rows.by_run.items():
+        for seed, row in by_seed.items():
+            row["scores"]["chrf"] = {"score": chrf[run][seed]}
+            if seed < 13:  # not all are judged
+                row["scores"]["left_out"] = {"score": 12.0 - seed if run == plan.baseline else 3.0}
+    assert gains(rows, "as_printed") == by_bleu
+    em, text = plan.run("em_routing_replaces"), table(rows, "as_printed")
+    chrf_gain = estimated(blocks(chrf).difference(em, plan.baseline))
+    # differences of 2 and 3: t(1) = 12.71
+    assert f"| Layers: EM routing, as printed | {chrf_gain}, n = 8 | +2.50 [-3.85, +8.85], n = 2 |  |" in text
+    assert "| gain over the baseline (0.50 % of source words left out, n = 2) |" in text
+    assert "| gain over the baseline (no % of words made up yet) |" in text
+
+
+class Judge:
+    """Every word is left out and made up with a probability of a tenth of the translation's words."""
+
+    numbers = SimpleNamespace(encoder="an encoder")
+
+    def score(self, sources, translations):
+        for source, text in zip(sources, translations, strict=True):
+            words = [
+                [SimpleNamespace(probability=len(text.split()) / 10)] * len(side.split()) for side in (source, text)
+            ]
+            yield SimpleNamespace(source_words=words[0], target_words=words[1]) if text else None
+
+
+def test_rows_that_lack_it_are_judged(tmp_path, monkeypatch):
+    monkeypatch.setattr("lab.records.stamped", dict)  # the environment takes a quarter of a second for each
+    monkeypatch.setattr(replication, "Judge", SimpleNamespace(from_pretrained=lambda model, num_threads: Judge()))
+    settings = {"setting": "embedded", "study": "study", "seeds": [11], "changes": [], "data_dir": None}
+    study = replication.Replication(argparse.Namespace(**settings, work=tmp_path, results=tmp_path, budget=1))
+    study.test_set = ["a b c d", "e f", "g"], ["w x y z u", "v w", "p"]
+    for run, seed, bleu in (("plain", 11, 100.0), ("plain", 12, 100.0), ("em_routing", 11, 99.0), ("linear", 11, 0.0)):
+        study.records.keep("study", {"run": run, "seed": seed, "date": "d", "scores": {"bleu": {"score": bleu}}})
+        study.records.keep_translations("study", run, seed, study.test_set[1] if bleu else ["", "v w", ""])
+    before = study.records.runs("study")
+    message = "em_routing, seed 11: study.hyp.jsonl lacks its translations"  # they have another BLEU
+    assert study.judge(["plain", "em_routing", "linear"], "e5") == [message]
+    after = study.records.runs("study")
+    judged = {"left_out": pytest.approx(100 * (4 * 0.5 + 2 * 0.2 + 0.1) / 7, rel=1e-5), "made_up": 37.5}
+    assert {name: after["plain"][11]["scores"][name]["score"] for name in judged} == judged
+    assert after["linear"][11]["scores"]["left_out"]["score"] == pytest.approx(100 * (4 + 2 * 0.2 + 1) / 7, rel=1e-5)
+    del after["plain"][11]["scores"]["left_out"], after["plain"][11]["scores"]["made_up"], after["linear"]
+    assert after == {run: by_seed for run, by_seed in before.items() if run != "linear"}, "nothing else has changed"
+    assert study.judge(["plain", "linear"], "e5") == []
 
 
 def test_arms_are_sorted_and_missing_ones_named():
