@@ -360,17 +360,17 @@ function romanValue(numeral) {
 }
 
 // ---- names
-/** Return a name and the other name that the translation has instead, if all others have a counterpart: see checks/names.py. */
+/** Return a name and the other name that the translation has instead, if all others are the same: see checks/names.py. */
 function nameChecks(texts, patterns) {
   if (!patterns[0] || !patterns[1]) return [];
   const words = texts.map(wordsIn);
   const names = texts.map((text, side) => text.split(CELL_END).map(wordsIn)
     .filter((cell) => cell.some((word) => Array.from(word).length > 1 && isLower(word)))
     .flatMap((cell) => namesAmong(cell, new RegExp(`^(?:${patterns[side]})$`, "iu"))));
+  if (names[0].length !== names[1].length) return [];
   const [missing, added] = names.map((sideNames, side) => unmatched(sideNames, words[1 - side]));
-  if (missing.length !== 1 || added.length !== 1) return [];
-  const offset = names[1].indexOf(added[0]) - names[0].indexOf(missing[0]);
-  return offset === 0 || offset === names[1].length - names[0].length ? [["names", missing[0], added[0]]] : [];
+  const isOne = missing.length === 1 && added.length === 1 && names[0].indexOf(missing[0]) === names[1].indexOf(added[0]);
+  return isOne ? [["names", missing[0], added[0]]] : [];
 }
 
 /** Return the words with a capital within a sentence, without abbreviations, translated words and their neighbours. */

@@ -18,18 +18,18 @@ CELL_END = re.compile(r"[ \t]*\n[ \t]*|[ \t]{3,}")  # a line's end, or the space
 
 
 def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
-    """Yield a name and the other name that the translation has in its place, if all other names have a counterpart.
+    """Yield a name and the other name that the translation has in its place, if all other names are the same.
 
     A name is a word with a capital within a sentence that also has a word in lower case. It may be written otherwise,
     so a similar word accounts for it. Names that have a translation, such as "Germany", and words such as "Court" in
     "Supreme Court" are in the lists `translated_names`; only languages with such a list are checked.
     """
     names, target_names = _names(source), _names(translation)
+    if len(names) != len(target_names):
+        return
     missing, added = _unmatched(names, translation), _unmatched(target_names, source)
-    if len(missing) == len(added) == 1:
-        offset = target_names.index(added[0]) - names.index(missing[0])
-        if offset in (0, len(target_names) - len(names)):  # in its place, counted from the start or from the end
-            yield Check("names", missing[0], added[0])
+    if len(missing) == len(added) == 1 and names.index(missing[0]) == target_names.index(added[0]):
+        yield Check("names", missing[0], added[0])
 
 
 def _names(text: CheckedText) -> list[str]:
