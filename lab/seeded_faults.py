@@ -1,8 +1,7 @@
 """How often each reason to check flags people's translations, and which faults put into them are found.
 
     python -m lab.seeded_faults en pt tatoeba.eng.gz tatoeba.por.gz --output outputs/seeded-tatoeba-en-pt.json
-    python -m lab.seeded_faults en pt flores.eng.gz flores.por.gz --model enpt --reverse pten --student \\
-        --output outputs/seeded-model-flores-en-pt.json
+    python -m lab.seeded_faults en pt flores.eng.gz flores.por.gz --model enpt --reverse pten --output model.json
 
 Only the second, fourth, ... lines are read: the others chose words and thresholds. Both directions are checked. A
 fault of each kind is put into up to --max-faults translations a direction, chosen by a fixed seed; it is found if the
@@ -65,18 +64,23 @@ def _replaced(text: str, match: re.Match[str], replacement: str) -> str:
 
 
 def _date(source: str, text: str, language: str, chance: random.Random) -> str | None:
-    words = check_words().languages[language]
-    for names in (words.months, words.weekdays):
-        matches = [
-            match for match in re.finditer(r"(?<=\w )[\w-]+", text) if match[0].lower() in names and match[0].isalpha()
-        ]
-        matches = [match for match in matches if match[0].lower() not in check_words().month_verbs]
-        if matches:
+    for kind in ("months", "weekdays"):
+        names = getattr(check_words().languages[language], kind)
+        words = [match for match in re.finditer(r"(?<=\w )[^\W\d_]+(?![\w-])", text) if match[0].lower() in names]
+        words = [match for match in words if match[0].lower() not in check_words().month_verbs]
+        if matches := [match for match in words if _is_named(kind, names[match[0].lower()], source)]:
             match = chance.choice(matches)
             others = [name for name, value in names.items() if value != names[match[0].lower()] and name.isalpha()]
             other = chance.choice(others)
             return _replaced(text, match, other.capitalize() if match[0][0].isupper() else other)
     return None
+
+
+def _is_named(kind: str, value: int, text: str) -> bool:
+    """Return whether a word of the text begins with a month's or weekday's name in any language: "Freitagsspiel"."""
+    lists = (getattr(words, kind) for words in check_words().languages.values())
+    names = [name for names in lists for name, other in names.items() if other == value]
+    return re.search(rf"\b(?:{'|'.join(names)})", text, re.IGNORECASE) is not None
 
 
 def _digit(source: str, text: str, language: str, chance: random.Random) -> str | None:
@@ -204,9 +208,8 @@ def main() -> None:
             options = {"int8": arguments.student, "shortlist": arguments.student}
             translator = Translator.from_pretrained(model, reverse=reverse, **options)
         source, target = arguments.languages[order]
-        measure(
-            Checker((source, target), translator, judge), [pair[order] for pair in pairs], record, arguments.max_faults
-        )
+        checker = Checker((source, target), translator, judge)
+        measure(checker, [pair[order] for pair in pairs], record, arguments.max_faults)
     record["flagged"] = dict(sorted(record["flagged"].items()))
     print(f"Result: {write_result(arguments.output, record)}\n{record}")
 

@@ -5,7 +5,7 @@ import { withoutEntities } from "./entities.js";
 import {
   AFTERNOON_PATTERN, BARE_PLACEHOLDERS_PATTERN, BEFORE_NAME, BRACKET_FORMS, BRACKET_MARKS, BRACKET_PAIRS, BRANCHES_PATTERN, CELL_END_PATTERN,
   CODE_MARKS, HALF, KEPT_KINDS, LAST_MARKS_PATTERN, MAX_INTEGER, MAX_NAME, MAX_SMALL_NUMBER, MAX_SWAP_PHRASE, MAX_SWAP_TEXT, MAY_QUOTE_PATTERN,
-  MIN_DOUBLED, MIN_NAME, MIN_SIMILAR, MIN_UNTRANSLATED, NUMBERS_AND_BRACKETS_PATTERN, NUMBER_PATTERN, OTHER_DIGIT_PATTERN,
+  MAX_UNMATCHED, MIN_DOUBLED, MIN_NAME, MIN_SIMILAR, MIN_UNTRANSLATED, NUMBERS_AND_BRACKETS_PATTERN, NUMBER_PATTERN, OTHER_DIGIT_PATTERN,
   PARTS_OF_DATE_PATTERN, QUOTE_MARKS, ROMAN_NUMERAL_IN_TEXT_PATTERN, ROMAN_VALUES, STEM, TIME_OR_DATE_PATTERN, TIME_PATTERN, UNITS,
   VERBS, YEAR_PATTERN,
 } from "./interface.js";
@@ -360,32 +360,34 @@ function romanValue(numeral) {
 }
 
 // ---- names
-/** Return a name and the other name that the translation has instead, if all other names are the same: see checks/names.py. */
+/** Return a name and the other name that the translation has instead, if all others are the same: see checks/names.py. */
 function nameChecks(texts, patterns) {
   if (!patterns[0] || !patterns[1]) return [];
   const words = texts.map(wordsIn);
-  const names = texts.map((text) => text.split(CELL_END).map(wordsIn)
-    .filter((cell) => cell.some((word) => Array.from(word).length > 1 && isLower(word))).flatMap(namesAmong));
-  if (!names[0].length || names[0].length !== names[1].length) return [];
-  const [missing, added] = names.map((sideNames, side) => {
-    const stems = new Set(words[1 - side].map((word) => beginning(folded(word))));
-    return sideNames.filter((name) => !stems.has(beginning(stem(name))));
-  });
-  if (missing.length !== 1 || added.length !== 1 || names[0].indexOf(missing[0]) !== names[1].indexOf(added[0])) return [];
-  const isTranslated = [missing[0], added[0]].some((name, side) => {
-    const pattern = new RegExp(`^(?:${patterns[side]})$`, "iu");
-    return stem(name).split("-").some((part) => pattern.test(part));
-  });
-  return isTranslated || hasSimilar(missing[0], words[1]) || hasSimilar(added[0], words[0]) ? [] : [["names", missing[0], added[0]]];
+  const names = texts.map((text, side) => text.split(CELL_END).map(wordsIn)
+    .filter((cell) => cell.some((word) => Array.from(word).length > 1 && isLower(word)))
+    .flatMap((cell) => namesAmong(cell, new RegExp(`^(?:${patterns[side]})$`, "iu"))));
+  if (names[0].length !== names[1].length) return [];
+  const [missing, added] = names.map((sideNames, side) => unmatched(sideNames, words[1 - side]));
+  const isOne = missing.length === 1 && added.length === 1 && names[0].indexOf(missing[0]) === names[1].indexOf(added[0]);
+  return isOne ? [["names", missing[0], added[0]]] : [];
 }
 
-/** Return the words with a capital within a sentence, without abbreviations; `words`: of a sentence that also has one in lower case. */
-function namesAmong(words) {
+/** Return the words with a capital within a sentence, without abbreviations, translated words and their neighbours. */
+function namesAmong(words, translated) {
+  const isTranslated = (word = "") => isCapital(word) && stem(word).split("-").some((part) => translated.test(part));
   return words.filter((word, index) => {
     const [letters, previous] = [Array.from(word), words[index - 1]];
     return index && letters.length >= MIN_NAME && letters.length <= MAX_NAME && isCapital(letters[0]) && /^\p{Lowercase}/u.test(letters[1])
-      && (BEFORE_NAME.includes(previous) || isAlphanumeric(previous));
+      && (BEFORE_NAME.includes(previous) || isAlphanumeric(previous)) && ![previous, word, words[index + 1]].some(isTranslated);
   });
+}
+
+/** Return the names that neither begin like a word of the other text nor are similar to one with a capital. */
+function unmatched(names, words) {
+  const stems = new Set(words.map((word) => beginning(folded(word))));
+  const others = names.filter((name) => !stems.has(beginning(stem(name))));
+  return others.length > MAX_UNMATCHED ? others : others.filter((name) => !hasSimilar(name, words));
 }
 
 const isCapital = (letter) => /^\p{Uppercase}/u.test(letter);

@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from capsule_mt.checks.results import Check
 from capsule_mt.checks.texts import CheckedText
@@ -12,6 +11,7 @@ from capsule_mt.text.words import WORDS
 MIN_NAME = 3  # letters
 MAX_NAME = 40  # letters: comparing two words takes the product of their lengths
 STEM = 4  # letters at the start of a word that account for a name: "Russia" for "Russian"
+MAX_UNMATCHED = 5  # names without a word that begins alike; more of them are not compared with all words
 MIN_SIMILAR = 0.5  # the share of letters, in order, that "Mosca" and "Moscou" have in common
 BEFORE_NAME = ",;)"
 CELL_END = re.compile(r"[ \t]*\n[ \t]*|[ \t]{3,}")  # a line's end, or the spaces that align columns
@@ -21,52 +21,56 @@ def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check
     """Yield a name and the other name that the translation has in its place, if all other names are the same.
 
     A name is a word with a capital within a sentence that also has a word in lower case. It may be written otherwise,
-    so a similar word accounts for it.
-    A name that has a translation, such as "Germany", and a word such as "Court" in "Supreme Court" are in the lists
-    `translated_names`; only languages with such a list are checked.
+    so a similar word accounts for it. Names that have a translation, such as "Germany", and words such as "Court" in
+    "Supreme Court" are in the lists `translated_names`; only languages with such a list are checked.
     """
-    patterns = [text.vocabulary.translated_names for text in (source, translation)]
-    if None in patterns:
-        return
     names, target_names = _names(source), _names(translation)
-    if not names or len(names) != len(target_names):
+    if len(names) != len(target_names):
         return
-    missing, added = _without_stem(names, translation), _without_stem(target_names, source)
-    if len(missing) != 1 or len(added) != 1 or names.index(missing[0]) != target_names.index(added[0]):
-        return
-    is_translated = any(
-        re.fullmatch(pattern, part, re.IGNORECASE)
-        for pattern, name in zip(patterns, (*missing, *added), strict=True)
-        for part in _stem(name).split("-")
-        if pattern is not None
-    )
-    if not is_translated and not _has_similar(missing[0], translation) and not _has_similar(added[0], source):
+    missing, added = _unmatched(names, translation), _unmatched(target_names, source)
+    if len(missing) == len(added) == 1 and names.index(missing[0]) == target_names.index(added[0]):
         yield Check("names", missing[0], added[0])
 
 
 def _names(text: CheckedText) -> list[str]:
-    """Return the words with a capital within a sentence, without abbreviations and titles such as "Find All"."""
+    """Return the words with a capital within a sentence, without abbreviations and titles such as "Find All".
+
+    Words with a translation are left out, and so are their neighbours, such as "Weather" in "Weather Service".
+    """
+    pattern = text.vocabulary.translated_names
+    if pattern is None:
+        return []
     cells = [WORDS.findall(cell) for cell in CELL_END.split(text.prose)]
     return [
         word
         for words in cells
         if any(len(word) > 1 and word.islower() for word in words)
-        for previous, word in pairwise(words)
+        for previous, word, following in zip(words, words[1:], [*words[2:], ""], strict=False)
         if MIN_NAME <= len(word) <= MAX_NAME
         and word[0].isupper()
         and word[1].islower()
         and (previous in BEFORE_NAME or previous[:1].isalnum())
+        and not any(_is_translated(neighbour, pattern) for neighbour in (previous, word, following))
     ]
+
+
+def _is_translated(word: str, pattern: str) -> bool:
+    """Return whether a word has a capital, and a part of it is in a list of translated names."""
+    parts = _stem(word).split("-") if word[:1].isupper() else []
+    return any(re.fullmatch(pattern, part, re.IGNORECASE) for part in parts)
 
 
 def _stem(name: str) -> str:
     return re.sub(r"['\u2019]s?\Z", "", name).casefold()
 
 
-def _without_stem(names: Sequence[str], text: CheckedText) -> list[str]:
-    """Return the names that do not begin like a word of a text."""
+def _unmatched(names: Sequence[str], text: CheckedText) -> list[str]:
+    """Return the names that neither begin like a word of the other text nor are similar to one with a capital."""
     stems = {word.casefold()[:STEM] for word in text.words}
-    return [name for name in names if _stem(name)[:STEM] not in stems]
+    unmatched = [name for name in names if _stem(name)[:STEM] not in stems]
+    if len(unmatched) > MAX_UNMATCHED:
+        return unmatched
+    return [name for name in unmatched if not _has_similar(name, text)]
 
 
 def _has_similar(name: str, text: CheckedText) -> bool:

@@ -270,7 +270,10 @@ def constants() -> dict[str, Any]:
         "MAX_INTEGER": number_forms.MAX_INTEGER,
         "ROMAN_VALUES": number_forms.ROMAN_VALUES,
         "UNITS": [short_pattern(pattern) for pattern in word_lists.check_words().units],
-        **{name: getattr(names, name) for name in ("MIN_NAME", "MAX_NAME", "STEM", "MIN_SIMILAR", "BEFORE_NAME")},
+        **{
+            name: getattr(names, name)
+            for name in ("MIN_NAME", "MAX_NAME", "MAX_UNMATCHED", "STEM", "MIN_SIMILAR", "BEFORE_NAME")
+        },
         "MIN_UNTRANSLATED": repeated_words.MIN_UNTRANSLATED,
         "MIN_DOUBLED": repeated_words.MIN_DOUBLED,
         "CODE_MARKS": "".join(sorted(repeated_words.CODE_MARKS)),
