@@ -169,36 +169,34 @@ ANALYSES = (
 
 
 class LengthCurve(NamedTuple):
-    """A method and its baseline by source length: their runs in a study of lab/results, and the seeds."""
+    """A method and its baseline by source length: their runs in a study of lab/results, with the seeds of both."""
 
     paper: str
     about: str
     study: str
     run: str
     baseline: str
-    seeds: tuple[int, ...]
 
 
 CURVES = (
     LengthCurve(
-        "Dou, Figure 5", "EM routing of layers, Multi30k", "eight_seeds", "em_routing_further", "plain_further",
-        (5, 6, 7, 8, 9, 10),
+        "Dou, Figure 5", "EM routing of layers, Multi30k", "eight_seeds", "em_routing_further", "plain_further"
     ),
-    LengthCurve("Zheng, Figure 5", "guided routing, Multi30k", "replication", "gdr_both", "plain", (2, 3, 4, 5)),
+    LengthCurve("Zheng, Figure 5", "guided routing, Multi30k", "replication", "gdr_both", "plain"),
+    LengthCurve("Zheng, Figure 5", "guided routing, recurrent model, Multi30k", "recurrent", "rnmt_gdr", "rnmt"),
+    LengthCurve("Wang, Figure 4", "CapsNMT (baseline: pooling), grammar corpus", "embedded", "capsnmt", "pooling"),
+    LengthCurve("Wang, Figure 4", "CapsNMT (baseline: pooling), Multi30k", "multi30k", "capsnmt", "pooling"),
     LengthCurve(
-        "Zheng, Figure 5", "guided routing, recurrent model, Multi30k", "recurrent", "rnmt_gdr", "rnmt", (2, 3, 4)
+        "Wang, Figure 4", "CapsNMT (baseline: a Marian of its size), distilled, Multi30k",
+        "linear_time", "capsnmt_distilled_longer", "plain_small_distilled_longer",
     ),
-    LengthCurve(
-        "Wang, Figure 4", "CapsNMT (baseline: pooling), grammar corpus", "embedded", "capsnmt", "pooling", (1, 2, 3)
-    ),
-    LengthCurve("Wang, Figure 4", "CapsNMT (baseline: pooling), Multi30k", "multi30k", "capsnmt", "pooling", (1,)),
 )  # fmt: skip
 MIN_BIN = 30  # sentences; BLEU of fewer is noise
 
 
-def _curve(curve: LengthCurve, runs: Runs) -> list[list[str]]:
+def _curve(curve: LengthCurve, runs: Runs, seeds: Sequence[int]) -> list[list[str]]:
     """Return a row for each bin of source lengths: both scores, the gain over seeds, and the words per translation."""
-    bins_by_run = [[runs[run][seed]["by_length"] for seed in curve.seeds] for run in (curve.baseline, curve.run)]
+    bins_by_run = [[runs[run][seed]["by_length"] for seed in seeds] for run in (curve.baseline, curve.run)]
     rows = []
     for index, bucket in enumerate(bins_by_run[0][0]):
         if bucket["sentences"] < MIN_BIN:
@@ -223,14 +221,14 @@ def _curve(curve: LengthCurve, runs: Runs) -> list[list[str]]:
 
 def by_length(records: Records) -> str:
     """Return BLEU and length by source length of each curve, and the coverage difference ratio of the same runs."""
-    rows, coverage = [], []
+    rows, coverage, rows_of = [], [], []
     for curve in CURVES:
-        runs = records.runs(curve.study)
-        rows += _curve(curve, runs)
-        pairs = [
-            [runs[run][seed]["coverage_difference_ratio"] for run in (curve.baseline, curve.run)]
-            for seed in curve.seeds
-        ]
+        runs, names = records.runs(curve.study), (curve.baseline, curve.run)
+        if not (seeds := sorted(set.intersection(*(set(runs.get(name, {})) for name in names)))):
+            continue  # not yet trained
+        rows += _curve(curve, runs, seeds)
+        rows_of.append(provenance(records, curve.study, names))
+        pairs = [[runs[name][seed]["coverage_difference_ratio"] for name in names] for seed in seeds]
         coverage.append([
             *(curve.paper, curve.about),
             *(f"{fmean(values):.3f}" for values in zip(*pairs, strict=True)),
@@ -240,7 +238,6 @@ def by_length(records: Records) -> str:
     header = ["paper", "method", "source words", "sentences", "BLEU, baseline", "BLEU, method", "gain in BLEU"]
     header += ["words per translation, baseline", "additional words with the method", "words per reference"]
     ratios = ["paper", "method", "ratio, baseline", "ratio, method", "gain", "seeds"]
-    rows_of = (provenance(records, curve.study, (curve.baseline, curve.run)) for curve in CURVES)
     parts = [markdown_table(header, rows), "The coverage difference ratio of the same translations:"]
     return "\n\n".join([*parts, markdown_table(ratios, coverage), *rows_of])
 

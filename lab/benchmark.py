@@ -27,6 +27,7 @@ def parse_arguments() -> argparse.Namespace:
 
     lengths = command("lengths", "CapsNMT beside Marian by sentence length")
     lengths.add_argument("lengths", nargs="*", type=int, default=[10, 25, 50, 100, 200, 400], help="in words")
+    lengths.add_argument("--models", nargs="+", default=["Marian", "CapsNMT"], help="or folders of checkpoints")
     lengths.add_argument("--processor-time", action="store_true", help="the clock for a shared machine, on one thread")
     lengths.add_argument("--native", action="store_true", help="measure the native engine in int8, too, on a CPU")
     lengths.add_argument("--threads", type=int, help="processor threads to use (default: all)")
@@ -39,9 +40,8 @@ def parse_arguments() -> argparse.Namespace:
     students.add_argument("--num-beams", nargs="+", type=positive, default=[1, 4], help="hypotheses")
     for name, subcommand in commands.choices.items():
         subcommand.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
-        subcommand.add_argument(
-            "--output", type=Path, default=Path(f"outputs/benchmark-{name}.json"), help="the result file"
-        )
+        output = Path(f"outputs/benchmark-{name}.json")
+        subcommand.add_argument("--output", type=Path, default=output, help="the result file")
     return parser.parse_args()
 
 

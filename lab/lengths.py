@@ -5,11 +5,12 @@ import functools
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import MarianConfig, MarianMTModel, PreTrainedModel
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, PreTrainedModel
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
 from hf_capsule_mt.decoding.fast import FastTranslator
@@ -21,10 +22,12 @@ FIXED_LENGTH = 50  # words of the side whose length does not vary
 
 
 def build(name: str) -> PreTrainedModel:
-    """Return CapsNMT or Marian of the base size, with random weights."""
+    """Return CapsNMT or Marian of the base size, with random weights, or the checkpoint in a folder."""
     torch.manual_seed(0)
     if name == "CapsNMT":
         return CapsNMTForConditionalGeneration(CapsNMTConfig(hidden_size=WIDTH, vocab_size=VOCABULARY))
+    if name != "Marian":
+        return AutoModelForSeq2SeqLM.from_pretrained(name)
     sizes: dict[str, Any] = {"d_model": WIDTH, "vocab_size": VOCABULARY, "max_position_embeddings": 512}
     for side in ("encoder", "decoder"):
         sizes |= {f"{side}_layers": 6, f"{side}_attention_heads": 8, f"{side}_ffn_dim": 4 * WIDTH}
@@ -40,7 +43,8 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
         one word), of the whole translation, and the milliseconds of each further word, by model; and `slopes`, by how
         many milliseconds a word gets slower with each word that the sentence is longer.
     """
-    models: dict[str, Any] = {title: build(title).eval() for title in ("Marian", "CapsNMT")}
+    models: dict[str, Any] = {Path(name).name: build(name).eval() for name in arguments.models}
+    vocabulary = min(model.config.vocab_size for model in models.values())
     if arguments.native:
         native = {title: FastTranslator(model, int8=True, strict=True) for title, model in models.items()}
         models |= {f"{title}, native int8": engine for title, engine in native.items()}
@@ -50,14 +54,10 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
         rows: list[dict[str, Any]] = []
         for length in tqdm(arguments.lengths, desc=side):
             source_length, target_length = (length, FIXED_LENGTH) if side == "source" else (FIXED_LENGTH, length)
-            source = torch.randint(2, VOCABULARY, (1, source_length))
+            source = torch.randint(2, vocabulary, (1, source_length))
             runs = {
                 f"{name} {part}": functools.partial(
-                    model.generate,
-                    source,
-                    max_new_tokens=num_words,
-                    min_new_tokens=num_words,
-                    num_beams=1,
+                    model.generate, source, max_new_tokens=num_words, min_new_tokens=num_words, num_beams=1
                 )
                 for name, model in models.items()
                 for part, num_words in (("encode", 1), ("translate", target_length))
@@ -77,7 +77,7 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
         }
         sweeps[side] = {"rows": rows, "slopes": slopes}
     clock_name = "processor time" if arguments.processor_time else "time"
-    return {"size": "base", "repeats": arguments.repeats, "num_beams": 1, "clock": clock_name, "sweeps": sweeps}
+    return {"repeats": arguments.repeats, "num_beams": 1, "clock": clock_name, "sweeps": sweeps}
 
 
 def slope(values: Sequence[float], lengths: Sequence[int]) -> dict[str, float]:

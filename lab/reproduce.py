@@ -276,6 +276,7 @@ class Reproduction:
             },
             "most_frequent": Counter(hypotheses).most_common(1)[0][1] / len(hypotheses),
             "losses": losses(folder),
+            "validation_bleu": [entry["eval_bleu"] for entry in training["log"]],
             "coverage_difference_ratio": ratio,
             "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
             **{key: training[key] for key in ("date", "hardware", "software", "commit")},

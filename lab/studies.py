@@ -34,9 +34,10 @@ def read_by_hand(records: Records) -> str:
 
 
 def lengths(records: Records) -> str:
-    record = records.named("studies")["linear-time-cpu"]
-    about = f"`{record['command']}` on {record['hardware']['cpu']}, medians of {record['repeats']}:"
-    return "\n\n".join([about, render_lengths(record), provenance_of_names(records, "studies", ["linear-time-cpu"])])
+    measured = [record for name, record in records.named("studies").items() if name.startswith("linear-time")]
+    about = "`{command}` on {hardware[cpu]}, medians of {repeats}:\n\n"
+    parts = [about.format(**record) + render_lengths(record) for record in measured]
+    return "\n\n".join([*parts, provenance_of_names(records, "studies", [record["name"] for record in measured])])
 
 
 SECTIONS: dict[str, Callable[[Records], str]] = {

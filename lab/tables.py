@@ -20,6 +20,7 @@ DATA_SOURCES = {
     "multi30k": "they are in data/task1/raw of https://github.com/multi30k/dataset",
     "tatoeba": "they are sentence pairs of https://tatoeba.org, one sentence a line",
 }
+SERIES = {"loss by epoch": "losses", "validation BLEU": "validation_bleu"}  # of a training, by its field in a row
 OURS = ("parameters", "train", "decode", "BLEU", "difference", "p over seeds")
 
 
@@ -139,8 +140,10 @@ def arms_table(
     failed = failures or {}
     seeds = sorted({seed for run in arms for seed in runs.get(run, {}) if seed})  # a model before training has seed 0
     baseline_scores, rows = scores_by_seed(runs, baseline), []
-    for run in filter(runs.get, arms):
-        scores, first = scores_by_seed(runs, run), next(iter(runs[run].values()))
+    firsts = {run: next(iter(runs[run].values())) for run in filter(runs.get, arms)}
+    series = {heading: key for heading, key in SERIES.items() if any(first.get(key) for first in firsts.values())}
+    for run, first in firsts.items():
+        scores = scores_by_seed(runs, run)
         gains = differences(scores, baseline_scores)
         mean = failed.get(run) or mean_bleu(scores.values(), baseline_scores.values() or scores.values())
         is_compared = baseline not in {run, *failed} and len(gains) > 0 and not mean.startswith("learns")
@@ -150,7 +153,7 @@ def arms_table(
             *(f"{scores[seed]:.2f}" if seed in scores else "" for seed in seeds),
             mean,
             (estimated(spread.difference(run, baseline)) if spread else effect(gains)) if is_compared else "",
-            " / ".join(f"{loss:.2f}" for loss in first.get("losses", [])),
+            *(" / ".join(f"{value:.2f}" for value in first.get(key, [])) for key in series.values()),
         ])  # fmt: skip
     header = [
         "arm",
@@ -159,8 +162,7 @@ def arms_table(
         "mean",
         f"gain over {arms.get(baseline, baseline)}",
     ]
-    width = len(header) + any(row[-1] for row in rows)
-    return markdown_table([*header, "loss by epoch"][:width], [row[:width] for row in rows])
+    return markdown_table([*header, *series], rows)
 
 
 def provenance(records: Records, file: str, runs: Iterable[str]) -> str:

@@ -18,8 +18,7 @@ def test_gains_by_length_are_over_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr("lab.records.stamped", dict)  # the environment takes a quarter of a second for each
     records = Records(tmp_path)
     for curve in CURVES:
-        gains = [1.2, 0.9, 0.9, 1.0, 1.0, 1.0][: len(curve.seeds)]
-        for seed, gain in zip(curve.seeds, gains, strict=True):
+        for seed, gain in enumerate((1.2, 0.9, 0.9)):
             for run, score in ((curve.baseline, 20.0), (curve.run, 20 + gain)):
                 words = {"hypothesis_words": 10 + (run == curve.run), "reference_words": 10.5}
                 bins = [
