@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, PreTrainedModel
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
@@ -52,7 +51,7 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
     sweeps: dict[str, Any] = {}
     for side in ("source", "target"):
         rows: list[dict[str, Any]] = []
-        for length in tqdm(arguments.lengths, desc=side):
+        for length in arguments.lengths:
             source_length, target_length = (length, FIXED_LENGTH) if side == "source" else (FIXED_LENGTH, length)
             source = torch.randint(2, vocabulary, (1, source_length))
             runs = {
@@ -62,7 +61,7 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
                 for name, model in models.items()
                 for part, num_words in (("encode", 1), ("translate", target_length))
             }
-            timings = time_in_turns(runs, arguments.repeats, clock=clock)
+            timings = time_in_turns(runs, arguments.repeats, f"{side}, {length} words", clock)
             rows.append({
                 "source_length": source_length,
                 "target_length": target_length,

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.library import VERSION
 from capsule_mt.files.reading import read_lines
@@ -136,13 +134,8 @@ def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) 
             title = f"bergamot {bergamot.version}"
             titles, memory[title], engines[title], clock = [title, *titles], bergamot.mib, bergamot, bergamot.clock
         cells = [(title, *cell) for title in titles for cell in cells_of(arguments, title)]
-        bar = stack.enter_context(tqdm(total=len(cells) * (arguments.repeats + 1), desc=folder.name))
-        timings = time_in_turns(
-            {str(cell): run_of(cell) for cell in cells},
-            arguments.repeats,
-            progress=lambda: bar.update() and None,
-            clock=clock,
-        )
+        runs = {str(cell): run_of(cell) for cell in cells}
+        timings = time_in_turns(runs, arguments.repeats, folder.name, clock)
     expected = [" ".join(text.split()) for text in outputs[titles[0], 1, 1]]
     return {
         title: {
