@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from capsule_mt.coverage.reasons import LEVELS, MIN_PRECISION, MIN_SUPPORT, REASONS
+from capsule_mt.coverage.reasons import LEVELS, MIN_PRECISION, MIN_SUPPORT, REASONS, ROW_LENGTH
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "capsule_mt/serve/page/reasons.js"
@@ -25,7 +25,8 @@ def script() -> str:
     lines = ",\n".join(f"  {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
     return (
         "// The reasons to check a translation; `python -m tools.reasons` writes this file.\n"
-        f'"use strict";\n\nconst [MIN_PRECISION, MIN_SUPPORT] = [{MIN_PRECISION}, {MIN_SUPPORT}];\n'
+        f'"use strict";\n\nconst MIN_PRECISION = {MIN_PRECISION};\n'
+        f"const [ROW_LENGTH, MIN_SUPPORT] = [{ROW_LENGTH}, {MIN_SUPPORT}];\n"
         f"const LEVELS = {json.dumps(LEVELS)};\nconst REASONS = {{\n{lines},\n}};\n"
     )
 

@@ -8,7 +8,7 @@ from capsule_mt.checks.repetition import repeated_phrases
 from capsule_mt.checks.rules import checks_of
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport
-from capsule_mt.coverage.reasons import MIN_SUPPORT
+from capsule_mt.coverage.problems import made_up_indices
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.text.segments import Document
 from capsule_mt.text.vocabulary import folded
@@ -34,7 +34,7 @@ def coverage_of(
         threshold: the score below which a sentence is an alarm.
         method: what marked the words.
         marks_single_words: whether words are also marked in sentences that do not raise the alarm. Words of the
-            translation are, if the source supports one of them so little that it is probably made up.
+            translation are, if some in a row are probably made up.
         precision: the share of such marks that a reader found right.
     """
     parts, weights = [], []
@@ -55,8 +55,7 @@ def coverage_of(
         )
         if coverage.support is not None:
             target_words = tuple(_target_words(coverage.support, output, translation, offset))
-            is_invented = any(word.marked and word.supported < MIN_SUPPORT for word in target_words)
-            if not shows_marks and not is_invented:
+            if not shows_marks and not made_up_indices([word.supported for word in target_words]):
                 target_words = tuple(replace(word, marked=False) for word in target_words)
             part = replace(part, support=coverage.support.score, target_words=target_words)
         parts.append(part)

@@ -3,11 +3,12 @@
 The page has the same list in JavaScript (serve/page/marks.js); tests/vectors/problems.json holds cases for both.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
-from capsule_mt.coverage.reasons import LEVELS, MIN_PRECISION, MIN_SUPPORT, REASONS, Level
+from capsule_mt.coverage.reasons import LEVELS, MIN_PRECISION, MIN_SUPPORT, REASONS, ROW_LENGTH, Level
 
 Side = Literal["source", "target"]
 Values = Mapping[str, Any]
@@ -132,6 +133,18 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
     return _sorted([*faults, *incomplete, *doubts])
 
 
+def made_up_indices(supported: Sequence[float]) -> set[int]:
+    """Return which words of a translation are in a row of words that are probably made up.
+
+    Args:
+        supported: how far the source supports each word. A shorter text counts as if supported words completed it.
+    """
+    rows = [range(start, start + ROW_LENGTH) for start in range(len(supported) - ROW_LENGTH + 1)]
+    rows = rows or [range(len(supported))]
+    made_up = (row for row in rows if math.prod(supported[index] for index in row) < MIN_SUPPORT**ROW_LENGTH)
+    return {index for row in made_up for index in row}
+
+
 def _sorted(problems: Sequence[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda problem: LEVELS.index(problem.level))
 
@@ -204,9 +217,11 @@ def _omissions(coverage: Values, source: str, alarms: Sequence[ProblemSpan]) -> 
 
 
 def _inventions(coverage: Values, translation: str) -> Iterator[Problem]:
-    """Yield marked words of the translation."""
-    for span, run in _runs_of_marks(coverage.get("target_words", ()), translation, "target"):
-        is_probable = min(word["supported"] for word in run) < MIN_SUPPORT
+    """Yield marked words of the translation, which are probable if one of them is in a row with hardly any support."""
+    target_words = coverage.get("target_words", ())
+    made_up = {target_words[index]["start"] for index in made_up_indices([word["supported"] for word in target_words])}
+    for span, run in _runs_of_marks(target_words, translation, "target"):
+        is_probable = any(word["start"] in made_up for word in run)
         words = translation[span.start : span.end]
         yield problem_of("made_up" if is_probable else "perhaps_made_up", [span], words=words)
 

@@ -65,6 +65,13 @@ function runsOfMarks(words, text, side) {
   return runs;
 }
 
+/** Return the words of a translation in a row of words that are probably made up. */
+function wordsInMadeUpRows(words) {
+  const starts = Array.from({ length: Math.max(words.length - ROW_LENGTH + 1, 1) }, (_, start) => start);
+  const rows = starts.map((start) => words.slice(start, start + ROW_LENGTH));
+  return new Set(rows.filter((row) => row.reduce((product, { supported }) => product * supported, 1) < MIN_SUPPORT ** ROW_LENGTH).flat());
+}
+
 /** Return what a coverage finds as a list of `{ level, reason, message, spans }`, most certain first. */
 function problemsOf(coverage, source, target) {
   const checks = [...(coverage.checks ?? [])];
@@ -86,8 +93,10 @@ function problemsOf(coverage, source, target) {
     { words: run.words, ...share },
   ));
   const leftOut = [...runs.filter(isConfirmed), ...runs.filter((run) => !isConfirmed(run))]; // those that an alarm confirms come first
-  const madeUp = runsOfMarks(coverage.target_words ?? [], target, "target").map(({ words, span }) => problemOf(
-    words.some(({ supported }) => supported < MIN_SUPPORT) ? "made_up" : "perhaps_made_up", [span], { words: target.slice(span.start, span.end) }, { words }));
+  const targetWords = coverage.target_words ?? [];
+  const inRows = wordsInMadeUpRows(targetWords);
+  const madeUp = runsOfMarks(targetWords, target, "target").map(({ words, span }) => problemOf(
+    words.some((word) => inRows.has(word)) ? "made_up" : "perhaps_made_up", [span], { words: target.slice(span.start, span.end) }, { words }));
   const doubts = [...leftOut, ...madeUp].filter(
     ({ spans: [span] }) => !faults.some((fault) => fault.spans.some((faultSpan) => faultSpan.side === span.side && isIn(span, faultSpan))),
   );

@@ -1,7 +1,8 @@
 // The reasons to check a translation; `python -m tools.reasons` writes this file.
 "use strict";
 
-const [MIN_PRECISION, MIN_SUPPORT] = [0.5, 0.002];
+const MIN_PRECISION = 0.5;
+const [ROW_LENGTH, MIN_SUPPORT] = [4, 0.03];
 const LEVELS = ["fault", "probable", "hint"];
 const REASONS = {
   empty: {"level": "fault", "message": "The translation is empty."},

@@ -12,7 +12,9 @@ from capsule_mt.coverage.curves import evidence_of, on_curve
 from capsule_mt.coverage.documents import coverage_of, repeated_phrases
 from capsule_mt.coverage.methods import Calibration, attention_coverage, choose_method, cover
 from capsule_mt.coverage.piece_coverage import PieceCoverage, PieceSupport
+from capsule_mt.coverage.problems import problems_in
 from capsule_mt.engine.search import Forced, Hypothesis
+from capsule_mt.files.lines import coverage_record
 from capsule_mt.text.segments import Document
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord, WordLists, source_words
@@ -146,6 +148,20 @@ def test_single_marks_only_in_alarmed_sentences(case):
     )
     assert [word.text for word in covered.words if word.marked] == case["marked"]
     assert [word.text for word in covered.target_words if word.marked] == case["made_up"]
+
+
+@pytest.mark.parametrize(("support", "is_alarm"), [(0.029, True), (0.031, False)])
+def test_marks_outside_alarmed_sentences_need_a_row_with_hardly_any_support(support, is_alarm):
+    text, target = "Er kommt.", "He comes from an old castle."
+    spans = [Span(*match.span()) for match in re.finditer(r"\w+", target)]
+    shares = [1.0, 0.9, support, support, support, support]
+    piece_support = PieceSupport(spans, shares, [share < 0.5 for share in shares], 0.3)
+    coverage = PieceCoverage([], [], 0.9, 0.0, piece_support)
+    document = Document(text, pieces=[plain_piece(text, (0, len(text)), words=[])])
+    covered = coverage_of(document, [coverage], [(target, 0)], [target], 0.5, marks_single_words=False)
+    assert [word.text for word in covered.unsupported] == (["from", "an", "old", "castle"] if is_alarm else [])
+    (problem, *_) = [*problems_in(text, target, {"coverage": coverage_record(covered)}), None]
+    assert (problem and problem.reason) == ("made_up" if is_alarm else None)
 
 
 def starts_of(sentences):

@@ -9,6 +9,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.checks.results import Check
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.lengths import ExpectedLength
+from capsule_mt.coverage.problems import made_up_indices
 from capsule_mt.coverage.supported import support_doubts
 from capsule_mt.coverage.verified import Candidate, ForcedPair, covered_share, doubt_of, doubts
 from capsule_mt.engine.search import Forced
@@ -346,6 +347,21 @@ def test_a_made_up_word_by_hand():
     ]
     measured = support_doubts("one threy fiver", offsets, [-1.0, -2.0, -4.0, -20.0, 0.0], words)
     assert measured == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("supported", "expected"),
+    [
+        ([], set()),
+        ([1.0, 0.04, 0.02, 0.03, 0.03, 0.9], {1, 2, 3, 4}),
+        ([0.0001, 0.9, 0.001, 0.9, 0.01], {0, 1, 2, 3}),  # the last four have more
+        ([1.0, 1.0, 0.000001, 1.0, 1.0], set()),
+        ([0.01, 0.01, 0.01], set()),
+        ([0.01, 0.01, 0.005], {0, 1, 2}),
+    ],
+)
+def test_only_rows_of_words_are_probably_made_up(supported, expected):
+    assert made_up_indices(supported) == expected
 
 
 def test_tags_do_not_change_the_scores_of_translations(pair, caplog):
