@@ -331,7 +331,7 @@ class Replication(Reproduction):
         for row in tqdm(rows, desc="judged", unit="run"):
             texts, scores = translations.get((row["run"], row["seed"]), []), row["scores"]
             is_here = len(texts) == len(sources)
-            bleu = score_corpus(texts, [references], ["bleu"])["bleu"].score if is_here else 0.0
+            bleu = score_corpus(texts, [references], ["bleu"])["bleu"].score if is_here else math.inf
             if abs(bleu - scores["bleu"]["score"]) > 0.001:
                 failed.append(f"{row['run']}, seed {row['seed']}: {self.file}.hyp.jsonl lacks its translations")
                 continue

@@ -13,7 +13,7 @@ from transformers import AutoModelForSeq2SeqLM
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_config
 from lab import replication
-from lab.effects import answer, draw_effects, effects_table, estimated
+from lab.effects import Gains, answer, draw_effects, effects_table, estimated
 from lab.over_seeds import blocks
 from lab.paper_tables import RUNS
 from lab.rates import chosen_rate
@@ -100,6 +100,8 @@ def test_an_arm_with_a_run_that_did_not_learn_has_no_mean():
     assert answer(by_title["Layers: dynamic routing, as printed"]) == "equivalent within 0.2 BLEU"
     assert "| Layers: EM routing, as printed |  | " in effects_table({"column": by_title})
     assert "<svg" in draw_effects({"column": by_title})
+    columns = [{"column": {"a method": Gains(values, 8)}} for values in ([], [0.5], [0.5, 0.6])]
+    assert [draw_effects(column).count("<circle") for column in columns] == [1, 2, 2]  # one is in the legend
     text = table(rows, "as_printed")
     assert "| learns 7 of 8 (seed 11: low BLEU) |  |" in text
     assert "| learns 0 of 8 (seed 11: one translation for most sources, seed 12" in text
@@ -146,9 +148,10 @@ def test_rows_that_lack_it_are_judged(tmp_path, monkeypatch):
     for run, seed, bleu in (("plain", 11, 100.0), ("plain", 12, 100.0), ("em_routing", 11, 99.0), ("linear", 11, 0.0)):
         study.records.keep("study", {"run": run, "seed": seed, "date": "d", "scores": {"bleu": {"score": bleu}}})
         study.records.keep_translations("study", run, seed, study.test_set[1] if bleu else ["", "v w", ""])
+    study.records.keep("study", {"run": "dense", "seed": 11, "date": "d", "scores": {"bleu": {"score": 0.0}}})
     before = study.records.runs("study")
-    message = "em_routing, seed 11: study.hyp.jsonl lacks its translations"  # they have another BLEU
-    assert study.judge(["plain", "em_routing", "linear"], "e5") == [message]
+    failed = study.judge(["plain", "em_routing", "linear", "dense"], "e5")  # em_routing's translations have other BLEU
+    assert failed == [f"{run}, seed 11: study.hyp.jsonl lacks its translations" for run in ("em_routing", "dense")]
     after = study.records.runs("study")
     judged = {"left_out": pytest.approx(100 * (4 * 0.5 + 2 * 0.2 + 0.1) / 7, rel=1e-5), "made_up": 37.5}
     assert {name: after["plain"][11]["scores"][name]["score"] for name in judged} == judged
