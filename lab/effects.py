@@ -196,11 +196,10 @@ def draw_effects(columns: Columns) -> str:
     names = titles(columns)
     printed = {method.title: gain for method in METHODS if (gain := published(method)) is not None}
     drawn = [  # colour, how far below the middle of its line, title, mean, interval
-        (color, 8 * (index - (len(columns) - 1) / 2), title, mean, low, high)
+        (color, 8 * (index - (len(columns) - 1) / 2), title, *(gains.estimate or 3 * [fmean(gains.values)])[:3])
         for index, (color, column) in enumerate(zip(COLORS, columns.values(), strict=False))
         for title, gains in column.items()
         if gains.values  # the mean of one seed has no interval
-        for mean, low, high, *_ in [gains.estimate or 3 * (fmean(gains.values),)]
     ]
     ends = [0.0, *printed.values(), *(end for *_, low, high in drawn for end in (low, high))]
     low, high, left = math.floor(min(ends)), math.ceil(max(ends)), 7 * max(map(len, names)) + 20

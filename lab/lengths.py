@@ -5,7 +5,6 @@ import functools
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,7 +41,7 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
         one word), of the whole translation, and the milliseconds of each further word, by model; and `slopes`, by how
         many milliseconds a word gets slower with each word that the sentence is longer.
     """
-    models: dict[str, Any] = {Path(name).name: build(name).eval() for name in arguments.models}
+    models: dict[str, Any] = {name: build(name).eval() for name in arguments.models}
     vocabulary = min(model.config.vocab_size for model in models.values())
     if arguments.native:
         native = {title: FastTranslator(model, int8=True, strict=True) for title, model in models.items()}

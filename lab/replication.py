@@ -326,7 +326,8 @@ class Replication(Reproduction):
         translations, failed = self.records.translations(self.file), []
         sources, references = self.test_set
         judge = Judge.from_pretrained(model, num_threads=1)  # trainings may run beside it
-        rows = [row for run in runs for row in self.records.runs(self.file).get(run, {}).values()]
+        rows_by_run = self.records.runs(self.file)
+        rows = [row for run in runs for row in rows_by_run.get(run, {}).values()]
         rows = [row for row in rows if row["seed"] in self.arguments.seeds and "left_out" not in row["scores"]]
         for row in tqdm(rows, desc="judged", unit="run"):
             texts, scores = translations.get((row["run"], row["seed"]), []), row["scores"]

@@ -364,9 +364,11 @@ function romanValue(numeral) {
 function nameChecks(texts, patterns) {
   if (!patterns[0] || !patterns[1]) return [];
   const words = texts.map(wordsIn);
-  const names = texts.map((text, side) => text.split(CELL_END).map(wordsIn)
-    .filter((cell) => cell.some((word) => Array.from(word).length > 1 && isLower(word)))
-    .flatMap((cell) => namesAmong(cell, new RegExp(`^(?:${patterns[side]})$`, "iu"))));
+  const names = texts.map((text, side) => {
+    const translated = new RegExp(`^(?:${patterns[side]})$`, "iu");
+    return text.split(CELL_END).map(wordsIn)
+      .filter((cell) => cell.some((word) => Array.from(word).length > 1 && isLower(word))).flatMap((cell) => namesAmong(cell, translated));
+  });
   if (names[0].length !== names[1].length) return [];
   const [missing, added] = names.map((sideNames, side) => unmatched(sideNames, words[1 - side]));
   const isOne = missing.length === 1 && added.length === 1 && names[0].indexOf(missing[0]) === names[1].indexOf(added[0]);

@@ -65,17 +65,16 @@ def _stem(name: str) -> str:
 
 
 def _unmatched(names: Sequence[str], text: CheckedText) -> list[str]:
-    """Return the names that neither begin like a word of the other text nor are similar to one with a capital."""
+    """Return the names that neither begin like a word of the other text nor are similar to one with a capital.
+
+    Of more than `MAX_UNMATCHED`, similar ones stay, too.
+    """
     stems = {word.casefold()[:STEM] for word in text.words}
     unmatched = [name for name in names if _stem(name)[:STEM] not in stems]
-    if len(unmatched) > MAX_UNMATCHED:
+    if not 0 < len(unmatched) <= MAX_UNMATCHED:
         return unmatched
-    return [name for name in unmatched if not _has_similar(name, text)]
-
-
-def _has_similar(name: str, text: CheckedText) -> bool:
     words = {_letters(word) for word in text.words if word[0].isupper() and len(word) <= MAX_NAME}
-    return any(_similarity(_letters(name), word) >= MIN_SIMILAR for word in words)
+    return [name for name in unmatched if all(_similarity(_letters(name), word) < MIN_SIMILAR for word in words)]
 
 
 def _letters(name: str) -> str:
