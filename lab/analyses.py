@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import mean_over_seeds
-from lab.records import Records, Runs, scores_by_seed
-from lab.tables import mean_bleu, provenance, provenance_of_names
+from lab.records import Records, Runs
+from lab.tables import provenance, provenance_of_names
 
 GUIDED, GUIDED_EN_DE, CAPSNMT = "analysis-guided-de-en", "analysis-guided-en-de", "analysis-capsnmt-de-en"
 OVERLAPS = tuple(f"analysis-gdr2-seed{seed}" for seed in (1, 2, 3))
 ROUTED = tuple(f"analysis-em-seed{seed}" for seed in (1, 2, 3))
-PROBES, EVALUATED, READ_BLIND = "probes-en-de", "plain-beside-guided-de-en", "read-plain-guided-de-en"
-NAMED = (GUIDED, GUIDED_EN_DE, CAPSNMT, *OVERLAPS, *ROUTED, PROBES, EVALUATED, READ_BLIND)
+PROBES, EVALUATED = "probes-en-de", "plain-beside-guided-de-en"
+NAMED = (GUIDED, GUIDED_EN_DE, CAPSNMT, *OVERLAPS, *ROUTED, PROBES, EVALUATED)
 _AT_COMMIT = "at commit `22c480d5`"
 
 
@@ -65,15 +65,6 @@ def _probes(records: Records) -> str:
     return f"mean of the ten: {trained:.1f} for the released encoder, {untrained:.1f} for an untrained one"
 
 
-def _hybrid(records: Records) -> str:
-    runs = records.runs("embedded")
-    plain_scores = scores_by_seed(runs, "plain").values()
-    hybrid, capsnmt, plain = (
-        mean_bleu(scores_by_seed(runs, run).values(), plain_scores) for run in ("capsnmt_hybrid", "capsnmt", "plain")
-    )
-    return f"BLEU {hybrid} with attention; {capsnmt} without; Transformer {plain}"
-
-
 def _movement(records: Records) -> str:
     by_offset = {entry["offset"]: entry for entry in _named(records, GUIDED)["around_the_step"]}
     offsets = (-1, 0, 1, 2)
@@ -110,15 +101,6 @@ def _difference_in_coverage(records: Records) -> str:
     return f"{plain:.3f} plain, {guided:.3f} guided"
 
 
-def _blind_reading(records: Records) -> str:
-    parts = []
-    for measure, entry in _named(records, READ_BLIND)["measures"].items():
-        low, high = entry["interval"]
-        values = f"{entry['plain']:.2f} plain, {entry['guided']:.2f} guided ({low:+.2f} to {high:+.2f})"
-        parts.append(f"{measure.upper()} {values}")
-    return "; ".join(parts)
-
-
 ANALYSES = (
     Analysis(
         "Dou, eq. 17, 18, Figure 4", "entropy and diversity of assignments by iteration",
@@ -151,19 +133,9 @@ ANALYSES = (
         "evaluate --align-with`)",
     ),
     Analysis(
-        "Zheng, Table 3", "blind reading: QUALITY from 1 to 5, OVER- and UNDER-translation in % of the source's words",
-        "UNDER 3.83 Transformer, 2.41 with guided routing", _blind_reading,
-        "the same two models: 100 of the 200 of 2,116 sentences that they translate differently, read by a language "
-        f"model; in parentheses the 95 % interval of guided minus plain (`lab.plain_beside_guided` {_AT_COMMIT})",
-    ),
-    Analysis(
         "Wang, Table 4", "assignments of words to capsules", '"very close to 0 or 1"', _capsules,
         "`capsnmt-de-en`, 500 sentences of Tatoeba's test set; at the last iteration; the entropy is 0 if each word "
         "goes to one capsule, and ln 8 = 2.08 if all share it equally",
-    ),
-    Analysis(
-        "Wang, abstract", "the hybrid with attention", "mentioned, without numbers", _hybrid,
-        "`source_attention: true` on the grammar corpus, which any model with attention learns",
     ),
 )  # fmt: skip
 

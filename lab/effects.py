@@ -22,6 +22,7 @@ class Gains(NamedTuple):
     plan_estimate: the same gain by the spread of all arms of the plan, p corrected likewise.
     margin: of equivalence, in BLEU, if the plan has one.
     failure: which arm has a run that did not learn. Such a gain has no values.
+    explored: whether it is not counted, nor corrected.
     """
 
     values: list[float]
@@ -30,6 +31,7 @@ class Gains(NamedTuple):
     plan_estimate: Estimate | None = None
     margin: float | None = None
     failure: str = ""
+    explored: bool = False
 
     @property
     def complete(self) -> bool:
@@ -155,6 +157,8 @@ def answer(gains: Gains) -> str:
     >>> estimate = Estimate(0.1, 0.02, 0.18, p=0.04, half_90=0.07)
     >>> answer(Gains([0.1, 0.1], 2, plan_estimate=estimate, margin=0.2))
     'helps, equivalent within 0.2 BLEU'
+    >>> answer(Gains([0.5, 0.51], 2, explored=True))
+    'helps (exploration)'
     >>> answer(Gains([0.1, 0.1], 2, plan_estimate=estimate._replace(p=0.08, half_90=0.11), margin=0.2))
     'open'
     """
@@ -167,6 +171,7 @@ def answer(gains: Gains) -> str:
     is_effect = words in ("helps", "hurts")
     if is_effect and p is not None and p >= SIGNIFICANT:
         is_effect, words = False, f"{words}, but not after correction"
+    words += " (exploration)" if is_effect and gains.explored else ""
     if gains.margin is None:
         return words
     is_equivalent = estimate is not None and estimate.is_within(gains.margin)

@@ -143,10 +143,11 @@ def failures(records: Records, name: str) -> dict[str, str]:
     """
     plan, runs = PLANS[name], _runs(records, name)
     scores, texts = _scores(records, name), {}
+    plain = scores[plan.baseline]
     for arm, by_seed in runs.items():
         causes = []
         for seed, record in by_seed.items():
-            half = LEARNT_SHARE * scores[plan.baseline].get(seed, 0.0)
+            half = LEARNT_SHARE * (max(plain.values()) if arm == plan.baseline else plain.get(seed, 0.0))
             if scores[arm][seed] < (half if plan.failed is None else plan.failed):
                 causes.append(f"seed {seed}: low BLEU")
             elif record.get("most_frequent", 0.0) > LEARNT_SHARE:
@@ -159,7 +160,8 @@ def failures(records: Records, name: str) -> dict[str, str]:
 def spread(records: Records, name: str, metric: Metric = BLEU) -> Spread | None:
     """Return the spread of a plan: that of its blocks, or else of all arms of its study, pooled.
 
-    Arms with a run that has not learnt, and arms without all seeds of blocks, do not count.
+    Arms with a run that has not learnt do not count. In blocks, neither do arms without all seeds, and those that only
+    uncounted contrasts have: which of them are trained may not change an answer.
     """
     plan = PLANS[name]
     scores: dict[str, dict[int, float]] = {}
@@ -170,7 +172,10 @@ def spread(records: Records, name: str, metric: Metric = BLEU) -> Spread | None:
                 if run not in failed:
                     scores.setdefault(run, {}).update(by_seed)
     if plan.blocks:
-        return blocks({run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(plan.seeds)})
+        explored = {run for title in plan.uncounted for run in plan.pairs[title]}
+        explored -= {run for title in plan.contrasts for run in plan.pairs[title]}
+        complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(plan.seeds)}
+        return blocks({run: by_seed for run, by_seed in complete.items() if run not in explored})
     return pooled(scores)
 
 
@@ -203,7 +208,7 @@ def gains(records: Records, name: str, metric: Metric = BLEU) -> dict[str, Gains
             estimate = estimate._replace(p=p)
         failure = "; ".join(f"{run} {failed[run].partition(' (')[0]}" for run in plan.pairs[title] if run in failed)
         gains_by_title[title] = Gains(
-            values, len(plan.seeds), p_alone.get(title), estimate, margin=plan.equivalence, failure=failure
+            values, len(plan.seeds), p_alone.get(title), estimate, plan.equivalence, failure, title in plan.uncounted
         )
     return gains_by_title
 
@@ -232,7 +237,7 @@ def _arms_table(records: Records, name: str) -> str:
     plan, runs, failed = PLANS[name], _runs(records, name), failures(records, name)
     titles = {plan.run(arm): title for arm, title in plan.arms.items()}
     means = {run: fmean(by_seed.values()) for run, by_seed in _scores(records, name).items() if by_seed}
-    by_rank = sorted(filter(means.get, titles), key=lambda run: (run in failed, -means[run]))
+    by_rank = sorted((run for run in titles if run in means), key=lambda run: (run in failed, -means[run]))
     missing = "; ".join(title for run, title in titles.items() if run not in means)
     in_order = {run: titles[run] for run in by_rank}
     shown_arms = arms_table(runs, in_order, plan.baseline, failed, spread(records, name))

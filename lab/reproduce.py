@@ -33,6 +33,7 @@ from transformers import pipeline
 import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import CommandParser, run
 from capsule_mt.coverage.calibration.word_alignment import fit_aligner
+from capsule_mt.files.digests import file_digest
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.lock import OutputTakenError, lock_output
@@ -281,6 +282,8 @@ class Reproduction:
             "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
             **{key: training[key] for key in ("date", "hardware", "software", "commit")},
         }
+        if run.init_from:  # all arms of a seed start from the same weights
+            result["start_sha256"] = file_digest(self.folder(run.init_from, seed) / "model.safetensors")
         self.records.keep(self.file, result)
         print(f"{name}, seed {seed}: {scores['bleu'].text}", flush=True)
 

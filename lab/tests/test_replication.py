@@ -24,6 +24,7 @@ from lab.reproduce import Reproduction, log_of
 
 IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
 SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+COUNTED = {PLANS["as_printed"].run(arm) for pair in PLANS["as_printed"].contrasts.values() for arm in pair}
 
 
 def build_model():
@@ -93,7 +94,7 @@ def test_an_arm_with_a_run_that_did_not_learn_has_no_mean():
     rows = Rows("as_printed", scores, linear_replaces={"most_frequent": 0.51}, linear_adds={"most_frequent": 0.5})
     em, linear = (PLANS["as_printed"].run(arm) for arm in ("em_routing_replaces", "linear_replaces"))
     assert failures(rows, "as_printed").keys() == {em, linear}
-    assert spread(rows, "as_printed").scores.keys() == set(rows.by_run) - {em, linear}
+    assert spread(rows, "as_printed").scores.keys() == COUNTED - {em, linear}, "explored arms change no answer"
     by_title = gains(rows, "as_printed")
     assert answer(by_title["Layers: EM routing, as printed"]) == f"{em} learns 7 of 8"
     assert not by_title["Layers: EM routing, as printed"].values
@@ -105,6 +106,20 @@ def test_an_arm_with_a_run_that_did_not_learn_has_no_mean():
     text = table(rows, "as_printed")
     assert "| learns 7 of 8 (seed 11: low BLEU) |  |" in text
     assert "| learns 0 of 8 (seed 11: one translation for most sources, seed 12" in text
+    scores = {"plain": [32.0, 3.0], "linear_replaces": [0.0, 4.0]}  # a plain model has no better one beside it
+    text = table(Rows("as_printed", scores), "as_printed")
+    assert "| learns 1 of 2 (seed 12: low BLEU) |" in text
+    assert "linear combination, replacing | 1,000 | 0.00 | 4.00 | learns 1 of 2 (seed 11: low BLEU) |" in text
+
+
+def test_rows_of_a_seed_have_one_start_one_processor_and_clean_commits():
+    kinds = {}
+    for name in ("as_printed_rates", "as_printed"):
+        for row in Records(LAB / "results").read(name):
+            start = row.get("start_sha256", "not recorded before seed 12")
+            kinds.setdefault(row["seed"], set()).add((start, row["hardware"]["cpu"]))
+            assert not row["commit"].endswith("+"), f"{row['run']}, seed {row['seed']}"
+    assert all(len(kinds[seed]) == 1 for seed in kinds), kinds
 
 
 def test_other_scores_stand_beside_bleu_and_answer_nothing():
@@ -119,7 +134,7 @@ def test_other_scores_stand_beside_bleu_and_answer_nothing():
                 row["scores"]["left_out"] = {"score": 12.0 - seed if run == plan.baseline else 3.0}
     assert gains(rows, "as_printed") == by_bleu
     em, text = plan.run("em_routing_replaces"), table(rows, "as_printed")
-    chrf_gain = estimated(blocks(chrf).difference(em, plan.baseline))
+    chrf_gain = estimated(blocks({run: chrf[run] for run in COUNTED}).difference(em, plan.baseline))
     # differences of 2 and 3: t(1) = 12.71
     assert f"| Layers: EM routing, as printed | {chrf_gain}, n = 8 | +2.50 [-3.85, +8.85], n = 2 |  |" in text
     assert "| gain over the baseline (0.50 % of source words left out, n = 2) |" in text
