@@ -278,7 +278,7 @@ class _Marian:
         aggregate = HEAD_AGGREGATIONS[self.settings["head_aggregation"] if is_routed else "concat"]
         output = attended
         if self.variant.attention_projection:
-            output = aggregate(self, writer, attended, f"{attention}.out_proj", site)
+            output = aggregate(self, writer, attended, attention, site)
         self._postprocess(writer, hidden, output, attention)
 
     def _routes_heads(self, site: str) -> bool:
@@ -286,17 +286,17 @@ class _Marian:
         sites = self.settings["head_aggregation_sites"]
         return method != "concat" and site in (["encoder_self"] if sites is None else sites)
 
-    def _map_heads(self, writer: ModuleWriter, heads: int, name: str, site: str) -> int:
-        return writer.apply(heads, name, outputs=self.width)
+    def _map_heads(self, writer: ModuleWriter, heads: int, attention: str, site: str) -> int:
+        return writer.apply(heads, f"{attention}.out_proj", outputs=self.width)
 
-    def _route_heads(self, writer: ModuleWriter, heads: int, name: str, site: str) -> int:
+    def _route_heads(self, writer: ModuleWriter, heads: int, attention: str, site: str) -> int:
         """Route the heads as input capsules (Li et al. 2019), in place of their linear map or beside it."""
         adds = self.settings.choice("head_aggregation_placement", "replaces", ("replaces", "adds")) == "adds"
         if not adds:
-            return self._capsules_of_heads(writer, heads, name, site)
-        output = self._capsules_of_heads(writer, heads, f"{name}.routing", site)
-        writer.normalise(output, -1, f"{name}.layer_norm")
-        writer.run("ADD", output, addend=writer.apply(heads, name, outputs=self.width))
+            return self._capsules_of_heads(writer, heads, f"{attention}.out_proj", site)
+        output = self._capsules_of_heads(writer, heads, f"{attention}.added_routing", site)
+        writer.normalise(output, -1, f"{attention}.added_routing.layer_norm")
+        writer.run("ADD", output, addend=self._map_heads(writer, heads, attention, site))
         return output
 
     def _capsules_of_heads(self, writer: ModuleWriter, heads: int, name: str, site: str) -> int:

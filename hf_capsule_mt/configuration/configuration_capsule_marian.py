@@ -293,9 +293,9 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         check_divides(self, "layer_aggregation_num_capsules", "d_model")
         check_divides(self, "head_aggregation_num_capsules", "d_model")
         check_not_negative(self, "layer_aggregation_init_std", "head_aggregation_init_std")
-        check_not_negative(self, "em_min_variance", "em_lambda_final")
-        if self.em_lambda_final == 0:
-            raise ValueError(f"`em_lambda_final` must be positive, got {self.em_lambda_final}")
+        for name in ("em_min_variance", "em_lambda_final"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be positive and finite, got {getattr(self, name)}")
 
     def validate_marian_positions(self) -> None:
         if self.marian_positions and (self.d_model < 4 or self.d_model % 2):

@@ -1,9 +1,10 @@
 """Test whether one system is better than another: resampling (Koehn 2004; Riezler and Maxwell 2005), sign test.
 
-The paired bootstrap and approximate randomisation are sacreBLEU's. The sign test comes from Collins, Koehn and
-Kucerova 2005, which Dou et al. 2019 use.
+The paired bootstrap and approximate randomisation are sacreBLEU's; where few sentences differ, the randomisation is
+exact. The sign test comes from Collins, Koehn and Kucerova 2005, which Dou et al. 2019 use.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from hf_capsule_mt.evaluation.metrics import check_parallel, sacrebleu_metric
 
 # Metrics whose smaller score is better
 SMALLER_IS_BETTER = frozenset({"ter"})
+# Sentences that differ: their exchanges are at most 4,096. With more, hardly any exchange has the difference itself.
+MOST_EXACT = 12
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,28 @@ def sign_test_collins(
     return SignTest(wins, losses, len(gains) - wins - losses, binomial_two_sided(wins, losses))
 
 
+def exact_randomisation(
+    system: Sequence[str], baseline: Sequence[str], references: Sequence[Sequence[str]], metric: str
+) -> float | None:
+    """Return the p-value of all exchanges of the sentences that differ; None if these are more than `MOST_EXACT`.
+
+    It counts the exchanges with at least the difference of the systems. sacreBLEU counts those with a larger one: it
+    prints its smallest p where no exchange has one, for example where only one sentence differs.
+    """
+    different = [index for index, lines in enumerate(zip(system, baseline, strict=True)) if len(set(lines)) == 2]
+    if len(different) > MOST_EXACT:
+        return None
+    scorer = sacrebleu_metric(metric)
+    ours, theirs = (sentence_statistics(scorer, lines, references) for lines in (system, baseline))
+    exchanges = np.array(list(itertools.product((0, 1), repeat=len(different))))
+    moved = exchanges @ (theirs - ours)[different]  # [exchanges, counts]
+    differences = [
+        abs(score_statistics(scorer, ours.sum(axis=0) + move) - score_statistics(scorer, theirs.sum(axis=0) - move))
+        for move in moved
+    ]  # the first exchanges nothing
+    return float(np.mean(np.array(differences) >= differences[0] - 1e-9))
+
+
 def compare_systems(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[Sequence[str]],
@@ -110,6 +135,7 @@ def compare_systems(
             score, base = bootstrap[name].score, bootstrap[baseline].score
             # sacreBLEU counts samples that differ more than the systems do: equal scores would get a small p
             is_tie = score == base
+            exact = exact_randomisation(lines, baseline_lines, references, metric)
             result[name][metric] = Comparison(
                 metric=metric,
                 score=float(score),
@@ -119,7 +145,7 @@ def compare_systems(
                 bootstrap_mean=float(bootstrap[name].mean),
                 confidence=float(bootstrap[name].ci),
                 p_bootstrap=1.0 if is_tie else float(bootstrap[name].p_value),
-                p_randomisation=1.0 if is_tie else float(randomisation[name].p_value),
+                p_randomisation=exact or (1.0 if is_tie else float(randomisation[name].p_value)),
                 sign_test=sign_test_collins(lines, baseline_lines, references, metric),
                 signature=signature,
             )

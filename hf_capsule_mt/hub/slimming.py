@@ -134,6 +134,8 @@ def _consequences(config: PreTrainedConfig) -> dict[str, Any]:
         consequences["self.adds"] = config.layer_aggregation_placement == "adds"
     if getattr(config, "head_aggregation", "concat") == "concat":
         consequences["config.aggregates_heads()"] = False
+    if getattr(config, "head_aggregation_placement", "replaces") == "replaces":
+        consequences["self.added_routing"] = None
     consequences["has_one_vocabulary"] = lambda config: getattr(config, "share_encoder_decoder_embeddings", True)
     if not getattr(config, "has_guided_losses", False):
         consequences["self.guided_losses"] = None

@@ -53,26 +53,18 @@ class HeadAggregation(Router):
         return routed.capsules.flatten(-2), routed.weights
 
 
-class AddedHeadAggregation(nn.Linear):
-    """O = W^O heads + LayerNorm(routed heads), with the parameters of the linear map under their old names."""
+class AddedHeadAggregation(HeadAggregation):
+    """LayerNorm(O), which is added to what the linear map W^O gives."""
 
     def __init__(self, config: CapsuleMarianConfig, num_heads: int) -> None:
-        super().__init__(config.d_model, config.d_model)
-        self.routing = HeadAggregation(config, num_heads)
+        super().__init__(config, num_heads)
         # Deviation: the paper routes in place of W^O. Here a normalised O with a gain that starts at zero is added to
         # what W^O gives, as where layers are aggregated: training starts exactly at the model without routing.
         self.layer_norm = ZeroGainLayerNorm(config.d_model, eps=config.layer_norm_eps)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, heads: torch.Tensor, output_routing_weights: bool = False
     ) -> tuple[torch.Tensor, IterationWeights | None]:
-        """Concatenated heads [B, T, d] -> O [B, T, d] and the routing weights [B, T, H, N]."""
-        routed, weights = self.routing(heads, output_routing_weights)
-        return super().forward(heads) + self.layer_norm(routed), weights
-
-
-def build_head_aggregation(config: CapsuleMarianConfig, num_heads: int) -> HeadAggregation | AddedHeadAggregation:
-    """Return what follows the heads of an attention in place of its linear map W^O: routing, alone or added to it."""
-    if config.head_aggregation_placement == "adds":
-        return AddedHeadAggregation(config, num_heads)
-    return HeadAggregation(config, num_heads)
+        """Concatenated heads [B, T, d] -> LayerNorm(O) [B, T, d] and the routing weights [B, T, H, N]."""
+        routed, weights = super().forward(heads, output_routing_weights)
+        return self.layer_norm(routed), weights

@@ -75,6 +75,7 @@ class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, SinusoidalPositions):
             init.copy_(module.weight, module.create_weight())
+            module.weight.requires_grad_(False)
         elif isinstance(module, CapsuleMarianMTModel):
             init.zeros_(module.final_logits_bias)
         elif self.config.aggregates_layers_or_heads:

@@ -19,7 +19,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.attention_masks import OWN_ATTENTION, additive_mask, bidirectional_mask, implementation_of
-from hf_capsule_mt.modeling.head_aggregation import AddedHeadAggregation, HeadAggregation, build_head_aggregation
+from hf_capsule_mt.modeling.head_aggregation import AddedHeadAggregation, HeadAggregation
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.positions import sinusoids
 from hf_capsule_mt.modeling.ssru import SSRU
@@ -43,7 +43,7 @@ class SinusoidalPositions(nn.Embedding):
 
 
 class MultiHead(nn.Module):
-    """Scaled dot-product attention over several heads; `out_proj` is the linear map W^O, or routing between heads."""
+    """Attention by heads; `out_proj` is W^O, or routes them; `added_routing` adds to W^O."""
 
     def __init__(self, config: CapsuleMarianConfig, site: str, layer: int) -> None:
         super().__init__()
@@ -57,9 +57,14 @@ class MultiHead(nn.Module):
         self.v_proj = nn.Linear(config.d_model, config.d_model)
         self.q_proj = nn.Linear(config.d_model, config.d_model)
         self.out_proj: nn.Module = (
-            build_head_aggregation(config, self.num_heads)
-            if config.aggregates_heads(site, layer)
+            HeadAggregation(config, self.num_heads)
+            if config.aggregates_heads(site, layer) and config.head_aggregation_placement == "replaces"
             else nn.Linear(config.d_model, config.d_model)
+        )
+        self.added_routing: AddedHeadAggregation | None = (
+            AddedHeadAggregation(config, self.num_heads)
+            if config.aggregates_heads(site, layer) and config.head_aggregation_placement == "adds"
+            else None
         )
 
     def split_heads(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -98,10 +103,13 @@ class MultiHead(nn.Module):
         dropout = self.config.attention_dropout if self.training else 0.0
         heads, attention_weights = self.attend(queries, keys, values, mask, dropout, output_attentions)
         heads = heads.transpose(1, 2).flatten(-2)  # [B, T, d]
-        if isinstance(self.out_proj, (HeadAggregation, AddedHeadAggregation)):
+        if isinstance(self.out_proj, HeadAggregation):
             output, routing_weights = self.out_proj(heads, output_routing_weights)
         else:
             output, routing_weights = self.out_proj(heads), None
+        if self.added_routing is not None:
+            addend, routing_weights = self.added_routing(heads, output_routing_weights)
+            output = output + addend
         return output, attention_weights, routing_weights
 
     def attend(

@@ -121,7 +121,8 @@ def test_marian_can_be_loaded(tmp_path):
         ({"layer_aggregation_num_capsules": 7}, r"`layer_aggregation_num_capsules` \(7\) .* `d_model` \(1024\)"),
         ({"d_model": 100}, r"`encoder_attention_heads` \(16\) must divide `d_model` \(100\)"),
         ({"dropout": 1.5}, r"`dropout` must be a probability in \[0, 1\), got 1.5"),
-        ({"em_lambda_final": 0.0}, r"`em_lambda_final` must be positive, got 0.0"),
+        ({"em_lambda_final": 0.0}, r"`em_lambda_final` must be positive and finite, got 0.0"),
+        ({"em_min_variance": 0}, r"`em_min_variance` must be positive and finite, got 0"),
         (
             {"layer_aggregation_init_std": -0.1},
             r"`layer_aggregation_init_std` must be a finite number of at least 0, got -0.1",

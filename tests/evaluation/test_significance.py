@@ -1,5 +1,6 @@
 """Significance: the sign test by hand and on its paper's numbers, resampling against sacreBLEU's own command."""
 
+import itertools
 import json
 import math
 import subprocess
@@ -12,6 +13,7 @@ from hf_capsule_mt.evaluation.comparison import as_text, build_report
 from hf_capsule_mt.evaluation.significance import (
     binomial_two_sided,
     compare_systems,
+    exact_randomisation,
     sign_test_collins,
 )
 
@@ -68,6 +70,22 @@ def test_p_values_are_those_of_the_command_sacrebleu(tmp_path, option, attribute
     assert row.score == pytest.approx(expected["score"], abs=0.01)
     if option == "--paired-bs":
         assert row.confidence == pytest.approx(expected["ci"], abs=0.01)
+
+
+def test_exchanges_of_few_sentences_are_counted_exactly():
+    one, three = (
+        [SYSTEM[n] if n in changed else line for n, line in enumerate(BASELINE)] for changed in ([3], [3, 5, 7])
+    )
+    row = compare_systems({"a": BASELINE, "one": one}, [REFERENCE], ["bleu", "chrf"], 50, 50)["one"]
+    assert [row[metric].p_randomisation for metric in row] == [1.0, 1.0]  # both exchanges have the same difference
+    differences = []
+    for exchanged in itertools.chain.from_iterable(itertools.combinations([3, 5, 7], size) for size in range(4)):
+        pairs = [(b, a) if n in exchanged else (a, b) for n, (a, b) in enumerate(zip(three, BASELINE, strict=True))]
+        scores = [sacrebleu.corpus_bleu(list(side), [REFERENCE]).score for side in zip(*pairs, strict=True)]
+        differences.append(abs(scores[0] - scores[1]))
+    expected = sum(difference >= differences[0] - 1e-9 for difference in differences) / len(differences)
+    assert exact_randomisation(three, BASELINE, [REFERENCE], "bleu") == expected == 0.25  # all or none exchanged
+    assert exact_randomisation(SYSTEM, BASELINE, [REFERENCE], "bleu") is None
 
 
 def test_report():

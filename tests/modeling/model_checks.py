@@ -565,6 +565,10 @@ class ModelChecks:
             assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
             assert type(loaded) is type(model)
             assert loaded.config == model.config
+            frozen, still_frozen = (
+                {n for n, p in m.named_parameters() if not p.requires_grad} for m in (model, loaded)
+            )
+            assert frozen == still_frozen
             torch.testing.assert_close(loaded.eval()(**batch).logits, expected, atol=1e-5, rtol=1e-5)
         assert transformers.GenerationMixin in type(model).__bases__  # which tools look for
         base = AutoModel.from_pretrained(tmp_path / "whole").eval()

@@ -98,7 +98,7 @@ def test_added_heads_start_at_the_old_function(marian, inputs, method):
     assert torch.equal(model.eval()(**inputs).logits, marian(**inputs).logits)
     assert not info["dropped_weights"]
     model.train()(input_ids=inputs["input_ids"], labels=inputs["decoder_input_ids"]).loss.backward()
-    gains = [p.grad.abs().max() for n, p in model.named_parameters() if n.endswith("out_proj.layer_norm.weight")]
+    gains = [p.grad.abs().max() for n, p in model.named_parameters() if n.endswith("added_routing.layer_norm.weight")]
     assert len(gains) == 7  # 3 layers with one attention, 2 with two
     assert all(gain > 0 for gain in gains)
 

@@ -228,6 +228,18 @@ def test_lora_adapts_embeddings():
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_lora_adapts_every_linear_map_beside_added_heads():
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    settings = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
+    model, source = peft.get_peft_model(build("heads_added"), settings), batch()
+    expected = model(**source, labels=source["input_ids"]).logits
+    adapted = {path.rpartition(".")[2] for path, module in model.named_modules() if hasattr(module, "lora_A")}
+    assert {"out_proj", "input_capsules", "votes"} <= adapted
+    merged = model.merge_and_unload()
+    torch.testing.assert_close(merged(**source, labels=source["input_ids"]).logits, expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("name", FAST)
 def test_lora_knows_the_layers_of_every_model(name):
     peft = pytest.importorskip("peft", reason="peft is not installed")
