@@ -16,9 +16,21 @@ from transformers.utils import logging
 from hf_capsule_mt.adapters.config import CapsuleConfig
 from hf_capsule_mt.adapters.stacks import layers_of
 from hf_capsule_mt.modeling.layer_aggregation import build_layer_aggregation, initialize_part
+from hf_capsule_mt.modeling.modeling_capsule_marian import TransformerStack
 from hf_capsule_mt.modeling.outputs import IterationWeights
 
 adapter_logger = logging.get_logger("hf_capsule_mt.adapters")
+
+
+def run_every_layer(probability: float) -> bool:
+    """Replace `drops_layer` of one stack of a Capsule Marian: both stacks share the configuration that it reads."""
+    if probability > 0.0:
+        warn_of_layer_drop()
+    return False
+
+
+def warn_of_layer_drop() -> None:
+    adapter_logger.warning_once("LayerDrop is switched off: an adapter aggregates the layers.")
 
 
 @torch.no_grad()
@@ -52,6 +64,7 @@ class BesideStack(nn.Module, BaseTunerLayer):
     """The adapters of one stack.
 
     sources: in a forward pass, the embedding (0) and the outputs of the layers so far (1 ... L), [B, S, d].
+    is_combined: whether the top's combination is in its place in this forward pass.
     routing_weights: those of the last forward pass, if they are kept.
     """
 
@@ -63,6 +76,7 @@ class BesideStack(nn.Module, BaseTunerLayer):
         layers, _, self.width = layers_of(stack)
         self.num_layers = len(layers)
         self.sources: dict[int, torch.Tensor] = {}
+        self.is_combined = False
         self.keeps_weights = False
         self.routing_weights: IterationWeights | None = None
         self.merged_adapters: list[str] = []
@@ -79,6 +93,13 @@ class BesideStack(nn.Module, BaseTunerLayer):
             return []
         return [self.capsule_layers[name] for name in self.active_adapters if name in self.capsule_layers]
 
+    def is_top(self, states: Any) -> bool:
+        """Return whether these are the last layer's output: as it is, or moved or cast by a wrapper such as FSDP."""
+        top = self.sources.get(self.num_layers)
+        if top is None or not isinstance(states, torch.Tensor):
+            return False
+        return states is top or (states.shape == top.shape and torch.equal(states, top.to(states)))
+
     def combine(self, layer: int) -> torch.Tensor | None:
         """Return what the active adapters make of the first `layer` layers' outputs [B, S, d]; `None`: nothing."""
         is_top = layer == self.num_layers
@@ -87,10 +108,12 @@ class BesideStack(nn.Module, BaseTunerLayer):
             return None
         if len(adapters) > 1 and not all(adapter.adds for adapter in adapters):
             raise ValueError('adapters that are active together must have `placement` "adds"')
-        if layer not in self.sources or 0 not in self.sources:
+        missing = [str(number) for number in range(layer + 1) if number not in self.sources]
+        if missing:
             raise ValueError(
-                '`where` "every" and gradient checkpointing need transformers 5.24 or newer, which runs hooks outside '
-                "of checkpointed layers"
+                f"an adapter needs the embedding (0) and the outputs of layers 1 to {layer}, but has none of "
+                f"{', '.join(missing)}: either the stack skipped these layers (switch that off), or gradient "
+                'checkpointing runs them again, which with `where` "every" needs transformers 5.24 or newer'
             )
         top = result = self.sources[layer]
         for adapter in adapters:
@@ -113,15 +136,14 @@ class BesideStack(nn.Module, BaseTunerLayer):
 
     # ---- hooks
     def hook(self, stack: nn.Module) -> Iterator[Any]:
-        layers, last_norm, _ = layers_of(stack)
+        layers, norms, _ = layers_of(stack)
         yield stack.register_forward_pre_hook(self.before_stack)
         for number, layer in enumerate(layers):
             yield layer.register_forward_pre_hook(BeforeLayer(self, number), with_kwargs=True)
             yield layer.register_forward_hook(AfterLayer(self, number + 1))
-        if last_norm is None:
-            yield stack.register_forward_hook(self.after_stack)
-        else:
-            yield last_norm.register_forward_pre_hook(self.before_norm)
+        for norm in norms:
+            yield norm.register_forward_pre_hook(self.before_norm)
+        yield stack.register_forward_hook(self.after_stack)
 
     def before_stack(self, stack: Any, args: Any) -> None:
         if getattr(stack, "_is_replica", False):
@@ -131,17 +153,30 @@ class BesideStack(nn.Module, BaseTunerLayer):
                 "(CUDA_VISIBLE_DEVICES=0)"
             )
         self.sources.clear()
-        if stack.training and getattr(stack, "layerdrop", 0.0) > 0.0 and self.active_aggregations:
-            adapter_logger.warning_once("LayerDrop is switched off: an adapter aggregates the layers.")
+        self.is_combined = False
+        if not stack.training or not self.active_aggregations:
+            return
+        if getattr(stack, "layerdrop", 0.0) > 0.0:
+            warn_of_layer_drop()
             stack.layerdrop = 0.0
+        if isinstance(stack, TransformerStack):
+            stack.drops_layer = run_every_layer  # type: ignore[method-assign]
 
     def before_norm(self, norm: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Put the combination into a norm that reads the last layer's output."""
+        if self.is_combined or not args or not self.is_top(args[0]):
+            return None
+        self.is_combined = True
         result = self.combine(self.num_layers)
-        self.sources.clear()
         return None if result is None else (result, *args[1:])
 
     def after_stack(self, stack: nn.Module, args: Any, output: Any) -> Any:
-        result = self.combine(self.num_layers)
+        """Put the combination in the place of what leaves the stack, if no norm has read it."""
+        result = None
+        if self.active_aggregations and not self.is_combined:
+            last = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", None)
+            self.check_end(stack, last)
+            result = self.combine(self.num_layers)
         self.sources.clear()
         if result is None:
             return None
@@ -151,6 +186,16 @@ class BesideStack(nn.Module, BaseTunerLayer):
         if output.get("hidden_states") is not None:
             output["hidden_states"] = (*output["hidden_states"][:-1], result)
         return output
+
+    def check_end(self, stack: nn.Module, states: Any) -> None:
+        """Raise a `ValueError` unless what leaves the stack is the last layer's output, which an adapter replaces."""
+        if self.num_layers in self.sources and not self.is_top(states):
+            shape = list(states.shape) if isinstance(states, torch.Tensor) else f"a {type(states).__name__}"
+            top_shape = list(self.sources[self.num_layers].shape)
+            raise ValueError(
+                f"{type(stack).__name__} must end with its last layer's output {top_shape}, or a norm of it, but ends "
+                f"with something else, {shape}: an adapter cannot stand there. Choose another `side`, or another model"
+            )
 
 
 class BeforeLayer:

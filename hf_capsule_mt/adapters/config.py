@@ -1,12 +1,17 @@
 """The configuration of an adapter: what `CapsuleMarianConfig` says of layer aggregation, for any model."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from peft import PeftConfig
 
 from hf_capsule_mt.adapters.registration import capsule_peft_type
-from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig, LayerAggregationMethod
+from hf_capsule_mt.configuration.configuration_capsule_marian import (
+    CONNECTING_METHODS,
+    CapsuleMarianConfig,
+    LayerAggregationMethod,
+)
 
 SHORT_NAMES = {"em": "em_routing", "dynamic": "dynamic_routing"}
 # methods whose first weights are (0 ... 0, 1)
@@ -15,6 +20,19 @@ Side = Literal[None, "both", "encoder", "decoder"]
 Placement = Literal[None, "adds", "replaces"]
 Where = Literal["top", "every"]
 METHODS = (*SHORT_NAMES, *(method for method in get_args(LayerAggregationMethod) if method != "none"))
+# fields of `CapsuleMarianConfig`, and their names here
+FIELDS = {
+    "layer_aggregation": "method",
+    "layer_aggregation_placement": "placement",
+    "layer_aggregation_num_capsules": "num_capsules",
+    "layer_aggregation_num_iterations": "num_iterations",
+    "layer_aggregation_capsule_input": "capsule_input",
+    "layer_aggregation_vote_input": "vote_input",
+    "layer_aggregation_start": "start",
+    "layer_aggregation_update_scale": "update_scale",
+    "layer_aggregation_normalize_total_input": "normalize_total_input",
+    "em_input_activation": "input_activation",
+}
 CHOICES = {"method": METHODS, "side": get_args(Side), "placement": get_args(Placement), "where": get_args(Where)}
 
 
@@ -65,6 +83,14 @@ class CapsuleConfig(PeftConfig):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` of CapsuleConfig must be one of {choices}, got {getattr(self, name)!r}")
+        if self.where == "every" and self.method not in CONNECTING_METHODS:
+            methods = " or ".join(f'"{method}"' for method in CONNECTING_METHODS)
+            raise ValueError(f'`where` "every" needs `method` {methods}, got "{self.method}"')
+        if self.num_capsules is not None and (type(self.num_capsules) is not int or self.num_capsules < 1):
+            raise ValueError(
+                "`num_capsules` of CapsuleConfig must be a positive divisor of the model's width, or None for the "
+                f"width, got {self.num_capsules!r}"
+            )
         self.method = SHORT_NAMES.get(self.method, self.method)
         self.placement = self.placement or ("replaces" if self.replaces_by_default else "adds")
         if self.where == "every" and self.placement == "adds":
@@ -79,22 +105,17 @@ class CapsuleConfig(PeftConfig):
         return self.side or ("encoder" if is_encoder_decoder else "decoder")
 
     def aggregation_settings(self, width: int) -> CapsuleMarianConfig:
-        """Return what the aggregation classes read, for a stack of this width."""
-        return CapsuleMarianConfig(
-            d_model=width,
-            encoder_attention_heads=1,
-            decoder_attention_heads=1,
-            dropout=self.dropout,
-            init_std=self.init_std,
-            layer_aggregation=self.method,  # type: ignore[arg-type] # checked there
-            layer_aggregation_placement=self.placement or "replaces",
-            depth_connections=self.where == "every",
-            layer_aggregation_num_capsules=self.num_capsules,
-            layer_aggregation_num_iterations=self.num_iterations,
-            layer_aggregation_capsule_input=self.capsule_input,
-            layer_aggregation_vote_input=self.vote_input,
-            layer_aggregation_start=self.start,
-            layer_aggregation_update_scale=self.update_scale,
-            layer_aggregation_normalize_total_input=self.normalize_total_input,
-            em_input_activation=self.input_activation,
-        )
+        """Return what the aggregation classes read, for a stack of this width; errors name this class's fields."""
+        try:
+            return CapsuleMarianConfig(
+                d_model=width,
+                encoder_attention_heads=1,
+                decoder_attention_heads=1,
+                dropout=self.dropout,
+                init_std=self.init_std,
+                depth_connections=self.where == "every",
+                **{theirs: getattr(self, field) for theirs, field in FIELDS.items()},
+            )
+        except ValueError as error:
+            message = str(error).replace("`d_model`", "the stack's width")
+            raise ValueError(re.sub(r"\w+", lambda word: FIELDS.get(word[0], word[0]), message)) from None

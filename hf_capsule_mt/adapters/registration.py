@@ -34,5 +34,4 @@ def register(config_class: type, tuner_class: type) -> None:
             config_cls=config_class,
             model_cls=tuner_class,
             prefix=PREFIX,
-            is_mixed_compatible=True,
         )

@@ -9,6 +9,7 @@ from typing import Any
 from peft import PeftModel, get_peft_model
 from peft.tuners.tuners_utils import BaseTuner
 from torch import nn
+from transformers import PreTrainedModel
 
 from hf_capsule_mt.adapters.beside_stack import BesideStack
 from hf_capsule_mt.adapters.config import CapsuleConfig
@@ -53,7 +54,9 @@ class CapsuleModel(BaseTuner):
     def inject_adapter(self, model: nn.Module, adapter_name: str, *args: Any, **kwargs: Any) -> None:
         config: Any = self.peft_config[adapter_name]
         is_encoder_decoder = model.config.is_encoder_decoder  # type: ignore[union-attr]
-        config.target_modules = stacks_of(model, config.side_of(is_encoder_decoder))
+        names = stacks_of(model, config.side_of(is_encoder_decoder))
+        check_target_modules(config.target_modules, names)
+        config.target_modules = names
         super().inject_adapter(model, adapter_name, *args, **kwargs)
 
     def _create_and_replace(  # type: ignore[override] # of the rest, nothing is used
@@ -93,6 +96,16 @@ class CapsuleModel(BaseTuner):
         return self.model if result is None else result
 
 
+def check_target_modules(target_modules: Any, names: list[str]) -> None:
+    """Refuse `target_modules` of the caller; those of a saved adapter are the same stacks, perhaps in a wrapper."""
+    given = [target_modules] if isinstance(target_modules, str) else target_modules or []
+    if given and {name.split(".")[-1] for name in given} != {name.split(".")[-1] for name in names}:
+        raise ValueError(
+            f"`target_modules` of CapsuleConfig must be left out, got {target_modules!r}: an adapter hangs on whole "
+            f"stacks, here on {' and '.join(names)}, and `side` chooses them"
+        )
+
+
 def aggregate(model: Any, method: str = "em", **settings: Any) -> PeftModel:
     """Let a stack of a transformers model combine the outputs of all its layers; all else is frozen.
 
@@ -104,6 +117,11 @@ def aggregate(model: Any, method: str = "em", **settings: Any) -> PeftModel:
         method: how; "em" is EM routing between layers.
         **settings: the other fields of `CapsuleConfig`.
     """
+    if not isinstance(model, (PreTrainedModel, PeftModel)):
+        raise TypeError(
+            f"`model` must be a model of transformers, got {model!r:.80} ({type(model).__name__}): load it first, "
+            "for example by `AutoModelForSeq2SeqLM.from_pretrained(name)`"
+        )
     task = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
     return get_peft_model(model, CapsuleConfig(**{"task_type": task, **settings, "method": method}))
 

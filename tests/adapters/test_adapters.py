@@ -8,10 +8,18 @@ import sys
 import pytest
 import torch
 from torch.distributed.fsdp import fully_shard
-from transformers import AutoModelForSeq2SeqLM, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    BertModel,
+    LlamaModel,
+    MarianMTModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
 
 from hf_capsule_mt import CapsuleMarianMTModel, to_fast
-from tests.adapters.families import CONFIGS, WIDTH, batch, build
+from tests.adapters.families import CONFIGS, OTHER_NORMS, WIDTH, batch, build
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 from tests.training.small import in_processes
 
@@ -97,6 +105,59 @@ def test_any_family_with_any_method(family, method, where, tmp_path):
     assert plain.state_dict().keys() == state.keys()
     assert all(torch.equal(value, state[name]) for name, value in plain.state_dict().items())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in plain.modules())
+
+
+@pytest.mark.parametrize("family", OTHER_NORMS)
+def test_the_last_norm_may_have_any_name(family):
+    base, inputs = build(family), batch(family)
+    with torch.no_grad():
+        for parameter in base.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    expected = logits(base, inputs)
+    model = aggregate(base, method="em", side="both" if base.config.is_encoder_decoder else None, dropout=0.0).eval()
+    assert torch.equal(logits(model, inputs), expected)
+    assert (logits(moved(model), inputs) - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("family", "side", "message"),
+    [
+        ("led", "encoder", r"LEDEncoder must end with its last layer's output \[3, 12, 32\], .* else, \[3, 9, 32\]"),
+        ("opt", None, r"OPTDecoder must end with its last layer's output \[3, 9, 32\], .* else, \[3, 9, 16\]"),
+        ("prophetnet", "decoder", r"ProphetNetDecoder must end with its last layer's output \[3, 21, 32\]"),
+        ("fsmt", "encoder", "FSMTEncoder must have a `config` with `hidden_size`"),
+    ],
+)
+def test_a_stack_with_another_end_is_refused(family, side, message):
+    with pytest.raises(ValueError, match=message):
+        aggregate(build(family), side=side).eval()(**batch(family))
+
+
+def test_an_aggregation_of_the_base_is_not_replaced():
+    model = aggregate(tiny_model(tiny_tokenizer(), layer_aggregation="linear"), side="encoder").eval()
+    with pytest.raises(ValueError, match="CapsuleMarianEncoder must end with its last layer's output"):
+        model(input_ids=torch.tensor([[5, 6, 7]]), decoder_input_ids=torch.tensor([[5]]))
+
+
+@pytest.mark.parametrize("family", ["marian", "llama"])
+def test_a_wrapper_of_a_layer_may_copy_or_cast_its_output(family):
+    """As DeepSpeed and FSDP do by hooks of theirs, which run after ours."""
+    model, inputs = moved(adapted(family, "em")), batch(family)
+    expected = logits(model, inputs)
+    base = model.get_base_model()
+    stack = base.get_encoder() if family == "marian" else base.get_decoder()
+    stack.layers[-1].register_forward_hook(lambda layer, args, output: output.double().float())
+    stack.layers[-1].register_forward_hook(lambda layer, args, output: output.clone())
+    assert torch.equal(logits(model, inputs), expected)
+
+
+def test_a_layer_that_does_not_run_is_named():
+    model = adapted("marian", "em")
+    encoder = model.get_base_model().get_encoder()
+    encoder.layers = encoder.layers[:-1]
+    with pytest.raises(ValueError, match="outputs of layers 1 to 3, but has none of 3: either the stack skipped these"):
+        model(**batch("marian"))
 
 
 @pytest.mark.parametrize("family", ["marian", pytest.param("t5", marks=pytest.mark.slow)])
@@ -389,6 +450,17 @@ def test_layer_drop_is_off(caplog):
     assert model.get_base_model().model.encoder.layerdrop == 0.0
 
 
+def test_layer_drop_of_capsule_marian_is_off_where_an_adapter_stands():
+    base = tiny_model(tiny_tokenizer(), encoder_layerdrop=0.99, decoder_layerdrop=0.99)
+    model = aggregate(base, method="em", side="encoder").train()
+    tokens = torch.tensor([[5, 6, 7]])
+    for output_attentions in (False, True):
+        output = model(input_ids=tokens, decoder_input_ids=tokens, output_attentions=output_attentions)
+    assert len(output.encoder_attentions) == base.config.encoder_layers
+    assert base.config.encoder_layerdrop == 0.99
+    assert any(base.get_decoder().drops_layer(0.99) for _ in range(10))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -397,8 +469,14 @@ def test_layer_drop_is_off(caplog):
         ({"side": "top"}, r"`side` of CapsuleConfig must be one of .* got 'top'"),
         ({"placement": "residual"}, r"`placement` of CapsuleConfig must be one of .* got 'residual'"),
         ({"method": "dense", "where": "every", "placement": "adds"}, 'must be "replaces", got "adds"'),
-        ({"where": "every"}, "`depth_connections` True needs"),
-        ({"num_iterations": 0}, "`layer_aggregation_num_iterations`"),
+        ({"where": "every"}, '`where` "every" needs `method` "dense" or "depth_attention", got "em_routing"'),
+        ({"method": "em", "where": "every"}, '`where` "every" needs `method` "dense" or "depth_attention", got "em"'),
+        ({"num_iterations": 0}, "^`num_iterations` must be at least 1, got 0"),
+        ({"num_capsules": 0}, "`num_capsules` of CapsuleConfig must be a positive divisor .* got 0"),
+        ({"num_capsules": "2"}, "`num_capsules` of CapsuleConfig must be a positive divisor .* got '2'"),
+        ({"start": "top"}, '^`start` "top" needs `capsule_input` "all": with "own"'),
+        ({"method": "grn", "update_scale": 0.1}, "^`update_scale` 0.1 needs `method` linear or .* got 'grn'"),
+        ({"input_activation": "x"}, "^Field 'input_activation' expected one of .* got x"),
     ],
 )
 def test_refuses(settings, message):
@@ -407,14 +485,28 @@ def test_refuses(settings, message):
 
 
 def test_refuses_models_that_do_not_fit():
-    with pytest.raises(ValueError, match=rf"7.*{WIDTH}|{WIDTH}.*7"):
+    with pytest.raises(ValueError, match=rf"^`num_capsules` \(7\) must divide the stack's width \({WIDTH}\)"):
         aggregate(build("t5"), num_capsules=7)
-    with pytest.raises(ValueError, match='`side` is "encoder", but LlamaForCausalLM has only decoder'):
+    with pytest.raises(ValueError, match='`side` "encoder" needs an encoder-decoder, got LlamaForCausalLM: leave'):
         aggregate(build("llama"), side="encoder")
+    bert = BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1))
+    for stack in (bert, LlamaModel(CONFIGS["llama"]())):
+        with pytest.raises(ValueError, match=rf"{type(stack).__name__} must have an encoder or a decoder that is one"):
+            aggregate(stack, side="encoder")
+    with pytest.raises(TypeError, match=r"`model` must be a model of transformers, got 't5-small' \(str\): load it"):
+        aggregate("t5-small")
+    for target_modules in (["q_proj"], "all-linear"):
+        with pytest.raises(ValueError, match=r"`target_modules` of CapsuleConfig must be left out, .*\.encoder"):
+            aggregate(build("marian"), target_modules=target_modules)
     model = MarianMTModel(CONFIGS["marian"]())
     model.model.encoder.layers = torch.nn.ModuleList()
     with pytest.raises(ValueError, match="must have one list of layers named"):
         aggregate(model)
+
+
+def test_does_not_claim_to_be_mixed():
+    """`PeftMixedModel` has a closed list of methods."""
+    assert "CAPSULE" not in peft.mapping.PEFT_TYPE_TO_MIXED_MODEL_MAPPING
 
 
 def test_without_peft_the_error_names_the_extra(monkeypatch):
