@@ -98,6 +98,7 @@ PACKAGE_ONLY = frozenset(
         *("CapsuleMarianPreTrainedModel.get_position_embeddings",),
         *("CapsuleMarianPreTrainedModel.resize_position_embeddings",),
         *("refuses_misspelt", "refuse_paged", "Stack.check_inputs", "Stack.num_tokens"),
+        *("base_layer_of", "EncoderDecoderModel._check_special_tokens"),
         *("check_labels", "check_votes", "check_shape", "check_activation", "check_mask_shape", "check_separable"),
         *("TransformerStack.check_source_mask", "check_num_iterations", "PastFutureGuidance.start_without_effect"),
         *("CapsNMTConfig.lora_target_modules", "CapsuleRNMTConfig.lora_target_modules"),

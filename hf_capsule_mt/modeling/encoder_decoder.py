@@ -16,6 +16,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import can_return_tuple
 
+from hf_capsule_mt.configuration.common import TOKEN_IDS
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.checkpoint_files import damaged_file, refuse_unusable
 from hf_capsule_mt.modeling.keywords import ForwardKwargs, refuses_misspelt
@@ -119,6 +120,13 @@ class CapsulePreTrainedModel(PreTrainedModel):
         )
 
 
+def base_layer_of(module: nn.Module) -> Any:
+    """Return a module without the layers that PEFT puts around it: an adapter, or a copy that it trains."""
+    for name in ("base_layer", "original_module"):
+        module = getattr(module, name, module)
+    return module
+
+
 class Stack(CapsulePreTrainedModel):
     """Base of the encoders and the decoders."""
 
@@ -127,7 +135,7 @@ class Stack(CapsulePreTrainedModel):
     @property
     def num_tokens(self) -> int:
         """How many token ids have an embedding, whatever layer of PEFT's is around it."""
-        return getattr(self.embed_tokens, "base_layer", self.embed_tokens).num_embeddings
+        return base_layer_of(self.embed_tokens).num_embeddings
 
     def embeddings_of(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Return the embeddings [B, T, e] of token ids [B, T], or those that are given in their place."""
@@ -159,7 +167,7 @@ class Stack(CapsulePreTrainedModel):
                     f"{unknown[:5].tolist()}"
                 )
             return
-        width = self.embed_tokens.embedding_dim
+        width = base_layer_of(self.embed_tokens).embedding_dim
         if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width:
             raise ValueError(
                 f"`inputs_embeds` of {type(self).__name__} must be [batch, tokens, {width}], got "
@@ -321,6 +329,8 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
         self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
         # private: the public method resizes one matrix, and a model may have three: shared, and one for each side
+        self._check_special_tokens("resize_token_embeddings", new_num_tokens, pad_to_multiple_of)
+
         def resize(embeddings: nn.Embedding) -> nn.Embedding:
             return self._get_resized_embeddings(embeddings, new_num_tokens, pad_to_multiple_of, mean_resizing)
 
@@ -338,9 +348,32 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
     def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
         """Resize the embeddings of a separate target vocabulary."""
         self._check_separate_vocabularies("resize_decoder_token_embeddings", "resize_token_embeddings")
+        self._check_special_tokens("resize_decoder_token_embeddings", new_num_tokens)
         self.decoder.embed_tokens = self._get_resized_embeddings(self.decoder.embed_tokens, new_num_tokens)
         self.config.decoder_vocab_size = self.decoder.embed_tokens.num_embeddings
         return self.decoder.embed_tokens
+
+    def _check_special_tokens(self, method: str, new_num_tokens: int | None, multiple: int | None = None) -> None:
+        """Refuse a size that excludes special tokens of the configuration, which could then not be loaded again."""
+        if new_num_tokens is None:
+            return
+        size = new_num_tokens + -new_num_tokens % (multiple or 1)
+        resizes_target = method == "resize_decoder_token_embeddings"
+        source_size = self.encoder.num_tokens if resizes_target else size
+        target_size = size if resizes_target or has_one_vocabulary(self.config) else self.decoder.num_tokens
+        excluded: dict[str, int] = {}
+        for name in TOKEN_IDS:
+            limit = target_size if name == "decoder_start_token_id" else max(source_size, target_size)
+            value = getattr(self.config, name, None)
+            highest = max(value, default=None) if isinstance(value, list) else value
+            if highest is not None and highest >= limit:
+                excluded[name] = highest
+        if excluded:
+            tokens = ", ".join(f"`{name}` ({token})" for name, token in excluded.items())
+            raise ValueError(
+                f"`{method}` to {size} tokens would exclude {tokens}: keep at least {max(excluded.values()) + 1} "
+                "tokens, or set other ids in the configuration first"
+            )
 
     def _check_separate_vocabularies(self, method: str, instead: str) -> None:
         if has_one_vocabulary(self.config):

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
@@ -18,6 +19,7 @@ from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
 from hf_capsule_mt.modeling.keywords import ForwardKwargs, refuses_misspelt
 from hf_capsule_mt.modeling.losses import check_labels, check_labels_given, cross_entropy
+from hf_capsule_mt.modeling.matrices import matrix_of
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 
@@ -109,7 +111,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         if self.guided_losses is None:
             return translation_output(outputs, logits, losses)
         guided_losses = self.guided_losses(
-            outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
+            outputs.guided_capsules, outputs.unguided_state, labels, matrix_of(self.lm_head), num_items_in_batch
         )
         return translation_output(outputs, logits, losses, *guided_losses)
 
@@ -172,17 +174,18 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
 
         The weights are those of one forward pass over the returned sequences, which computes at each position what the
         decoding step computed there. They follow the winning beam, sampling and speculative decoding by themselves,
-        and decoding keeps its speed.
+        and decoding keeps its speed. Given `encoder_outputs` must carry the encoder's.
         """
         refuse_paged(kwargs)
+        source = kwargs | {"encoder_outputs": copy.copy(kwargs.get("encoder_outputs"))}  # its rows will be repeated
         output = super().generate(inputs, *args, **kwargs)
         if not output_routing_weights:
             return output
         if not isinstance(output, ModelOutput):
             raise ValueError("`output_routing_weights=True` needs `return_dict_in_generate=True` to return them in")
         if inputs is not None:
-            kwargs[self.main_input_name] = inputs
-        output["routing_weights"] = self._force_routing_weights(output["sequences"], kwargs)
+            source[self.main_input_name] = inputs
+        output["routing_weights"] = self._force_routing_weights(output["sequences"], source)
         return output
 
     def _prepare_cache_for_generation(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
@@ -220,15 +223,17 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
 
     def _force_routing_weights(self, sequences: torch.Tensor, generate_kwargs: dict[str, Any]) -> Any:
         """Return the routing weights of a forward pass that is forced to produce `sequences` [B * returned, T]."""
-        names = ("input_ids", "inputs_embeds", "attention_mask", "encoder_outputs")
-        source = {name: generate_kwargs[name] for name in names if generate_kwargs.get(name) is not None}
-        pad_token_id = self.config.pad_token_id
-        if "input_ids" in source and "attention_mask" not in source and pad_token_id is not None:
-            source["attention_mask"] = source["input_ids"].ne(pad_token_id).long()  # as `generate` does
-        source = {name: _repeat_rows(value, len(sequences)) for name, value in source.items()}
-        return self(
-            **source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing_weights=True
-        ).routing_weights
+        names = ("input_ids", "inputs_embeds", "attention_mask", "encoder_outputs", "decoder_attention_mask")
+        inputs = {name: generate_kwargs.get(name) for name in names}
+        target = sequences[:, :-1]
+        if (mask := inputs["decoder_attention_mask"]) is not None:  # of a prompt, which may lack the start token
+            start = int(generate_kwargs.get("decoder_input_ids", target)[0, 0] != target[0, 0])
+            padding = (start, target.shape[1] - start - mask.shape[1])
+            inputs["decoder_attention_mask"] = nn.functional.pad(mask, padding, value=1)
+        inputs = tree_map_only(
+            torch.Tensor, lambda rows: rows.repeat_interleave(len(target) // len(rows), dim=0), inputs
+        )
+        return self(**inputs, decoder_input_ids=target, use_cache=False, output_routing_weights=True).routing_weights
 
 
 def refuse_paged(generate_kwargs: dict[str, Any]) -> None:
@@ -242,12 +247,3 @@ def _cache_advice(name: str) -> str:
         f'`cache_implementation` "{name}" is only for models without an encoder; leave it out, or use "static" to '
         "compile the decoding step"
     )
-
-
-def _repeat_rows(value: Any, num_rows: int) -> Any:
-    """Repeat each row of a tensor, or of the tensors of an encoder's output, for the sequences returned for it."""
-    if isinstance(value, torch.Tensor):
-        return value.repeat_interleave(num_rows // len(value), dim=0)
-    if isinstance(value, ModelOutput):
-        return type(value)(**{key: _repeat_rows(item, num_rows) for key, item in value.items()})
-    return value

@@ -8,6 +8,8 @@ import re
 from dataclasses import fields
 from typing import Any
 
+import torch
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import AutoModelForSeq2SeqLM, MarianMTModel, PreTrainedModel
 from transformers.utils import logging
 
@@ -76,6 +78,7 @@ def warm_start(
     state = source.state_dict()
     if config.marian_positions != getattr(source.config, "marian_positions", False):
         state |= {name: model.state_dict()[name] for name in state if name.endswith("embed_positions.weight")}
+    _check_shapes(state, model, source.config, settings)
     missing, unexpected = model.load_state_dict(state, strict=False)
     replaced = re.compile(r"\.(self_attn|encoder_attn)\.out_proj\.(weight|bias)$")
     if config.decoder_self == "ssru":
@@ -93,12 +96,37 @@ def warm_start(
     return model.to(source.device), {"new_weights": missing, "dropped_weights": unexpected}
 
 
+def _check_shapes(
+    state: dict[str, torch.Tensor], model: PreTrainedModel, old_config: Any, settings: dict[str, Any]
+) -> None:
+    """Refuse settings with which a weight of the old model would have another shape."""
+    old_values = {key: getattr(old_config, key, value) for key, value in settings.items()}
+    changes = [
+        f"`{key}` {value} (the model has {old_values[key]})"
+        for key, value in settings.items()
+        if value != old_values[key]
+    ]
+    for name, weight in model.state_dict().items() if changes else ():
+        if name in state and weight.shape != state[name].shape:
+            raise ValueError(
+                f"`from_marian` keeps the weights of the model, of which {name} {list(state[name].shape)} would be "
+                f"{list(weight.shape)} with {', '.join(changes)}: leave out what changes a shape"
+            )
+
+
 def _check_folder(path: str | os.PathLike[str], subfolder: str) -> None:
-    """Refuse a folder of Marian's own files, which the method's name seems to ask for.
+    """Refuse a missing folder, and one of Marian's own files, which the method's name seems to ask for.
 
     Without `capsule_mt`, which an exported model must not import.
     """
-    if os.path.isdir(path) and not os.path.exists(os.path.join(path, subfolder, "config.json")):
+    if not os.path.isdir(path):
+        try:
+            validate_repo_id(os.fspath(path))
+        except HFValidationError:
+            raise FileNotFoundError(
+                f"{os.fspath(path)}: no such folder; `from_marian` takes a model, a folder, or a name on the hub"
+            ) from None
+    elif not os.path.exists(os.path.join(path, subfolder, "config.json")):
         raise ValueError(
             f"{os.fspath(path)}: does not have a config.json of transformers. `from_marian` reads checkpoints of "
             "MarianMTModel; from Marian's own files, make one with `capsule-mt convert FOLDER TARGET --to huggingface`"

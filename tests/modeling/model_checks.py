@@ -652,6 +652,39 @@ class ModelChecks:
             for expected, actual in zip(iterations, output.routing_weights[routing], strict=True):
                 torch.testing.assert_close(actual, expected, **TOLERANCE)
 
+    def test_generate_returns_the_routing_weights_of_its_decoding(self, mix):
+        model, source = self.model(mix), self.source(self.batch())
+        settings = {"max_new_tokens": 3, "return_dict_in_generate": True, "output_routing_weights": True}
+        prompt = {"decoder_input_ids": torch.tensor([[PAD, 5], [5, 6], [6, 7]])}
+        prompt["decoder_attention_mask"] = prompt["decoder_input_ids"].ne(PAD).long()
+        encoded = {
+            "encoder_outputs": model.get_encoder()(**source, output_routing_weights=True),
+            "attention_mask": source["attention_mask"],
+        }
+        for inputs in ({"input_ids": source["input_ids"]}, source | prompt, encoded):
+            output = model.generate(**inputs, **settings, num_beams=3, num_return_sequences=2)
+            target = output.sequences[:, :-1]
+            source_inputs = (
+                source if inputs is encoded else {key: inputs[key] for key in source.keys() & inputs.keys()}
+            )
+            forced = {key: value.repeat_interleave(2, dim=0) for key, value in source_inputs.items()}
+            if "decoder_attention_mask" in inputs:
+                forced["decoder_attention_mask"] = torch.ones_like(target)
+                forced["decoder_attention_mask"][:2, 1] = 0
+            expected = model(**forced, decoder_input_ids=target, output_routing_weights=True).routing_weights
+            assert set(output.routing_weights) == set(expected)
+            for routing, iterations in expected.items():
+                for actual, weights in zip(output.routing_weights[routing], iterations, strict=True):
+                    torch.testing.assert_close(actual, weights, **TOLERANCE)
+
+    def test_a_size_without_the_special_tokens_is_refused(self, mix):
+        model = self.model(mix)
+        with pytest.raises(
+            ValueError, match=r"to 3 tokens would exclude `decoder_start_token_id` \(3\): keep at least 4"
+        ):
+            model.resize_token_embeddings(3)
+        assert model.config.vocab_size == model.get_encoder().num_tokens == self.family.vocab_size
+
     def expected_routings(self, mix: dict[str, Any]) -> set[str]:
         """The names of the routings that a model with these settings has."""
         raise NotImplementedError

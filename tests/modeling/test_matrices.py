@@ -32,9 +32,13 @@ class Adapted(nn.Module):
         return self.base(inputs) + self.up(self.down(inputs))
 
 
-def test_a_layer_with_an_adapter_gives_both_and_learns():
-    adapted = Adapted(nn.Linear(4, 3))
-    torch.testing.assert_close(matrix_of(adapted), adapted.base.weight + adapted.up.weight @ adapted.down.weight)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_with_an_adapter_gives_both_and_learns(dtype):
+    adapted = Adapted(nn.Linear(4, 3)).to(dtype)
+    tolerance = {"atol": 2e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {"atol": 1e-6, "rtol": 1e-5}
+    torch.testing.assert_close(
+        matrix_of(adapted), adapted.base.weight + adapted.up.weight @ adapted.down.weight, **tolerance
+    )
     matrix_of(adapted).sum().backward()
     assert adapted.up.weight.grad.abs().sum() > 0
     with torch.no_grad():
@@ -59,3 +63,23 @@ def test_adapters_of_layers_whose_matrix_is_read_learn(name, layers):
     assert len(adapters) >= len(layers)
     model(**source, labels=torch.randint(1, 200, (4, 5))).loss.backward()
     assert all(adapter.up.weight.grad.abs().sum() > 0 for adapter in adapters)
+
+
+def test_the_bag_of_words_reads_the_adapter_of_the_output_projection():
+    model, source, labels = build("rnmt"), batch(), torch.randint(1, 200, (4, 5))
+    model.lm_head = Adapted(model.lm_head)
+    adapted = model(**source, labels=labels).bow_loss
+    model.lm_head.base.weight.data = matrix_of(model.lm_head).detach()
+    model.lm_head.up.weight.data.zero_()
+    torch.testing.assert_close(adapted, model(**source, labels=labels).bow_loss)
+
+
+def test_given_embeddings_beside_an_adapter_of_the_embeddings():
+    model, source = build("rnmt"), batch()
+    embeddings = model.get_input_embeddings()
+    expected = model(**source, labels=source["input_ids"]).loss
+    wrapper = nn.Module()
+    wrapper.base_layer, wrapper.forward = embeddings, embeddings.forward
+    model.model.encoder.embed_tokens = wrapper
+    given = {"inputs_embeds": embeddings(source["input_ids"]), "attention_mask": source["attention_mask"]}
+    torch.testing.assert_close(model(**given, labels=source["input_ids"]).loss, expected)

@@ -155,3 +155,7 @@ def test_wrong_arguments_are_refused(marian):
         CapsuleMarianMTModel.from_marian(5)
     with pytest.raises(ValueError, match="no use for these weights"):
         CapsuleMarianMTModel.from_marian(marian, encoder_layers=2)
+    with pytest.raises(ValueError, match=r"would be \[.*32\] with `d_model` 32 \(the model has 16\)"):
+        CapsuleMarianMTModel.from_marian(marian, d_model=32)
+    with pytest.raises(FileNotFoundError, match="/missing/folder: no such folder"):
+        CapsuleMarianMTModel.from_marian("/missing/folder")
