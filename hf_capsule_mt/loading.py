@@ -45,6 +45,7 @@ NameOrPath = str | os.PathLike[str]
 
 # families whose weights must all have a place; in others, weights without one are common and harmless
 STRICT_FAMILIES = frozenset({"marian", "capsule_marian", "capsule_rnmt", "capsnmt"})
+UNMEASURED = ("optional_words", "function_words", "support")  # the words of a calibration
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 ADAPTER_WEIGHTS, ADAPTER_TYPE = "adapter_model.safetensors", "CAPSULE"  # their file, and their `peft_type`
 LARGEST_CODE = 127  # of a weight in int8
@@ -82,6 +83,23 @@ def load_model(name_or_path: NameOrPath, **kwargs: Any) -> Any:
     model = CheckedSeq2SeqLM.from_pretrained(name_or_path, **kwargs)
     check_weights(model)
     return model
+
+
+def drop_measurements(config: Any) -> bool:
+    """Drop what `capsule-mt calibrate` and readers measured before the weights changed; return whether that was any.
+
+    Curves, thresholds, alarms and shares of right marks go. What does not state how well marks work stays: the head of
+    "attention", the name of the reverse model, and the lists of words.
+    """
+    calibration: Mapping[str, Any] = getattr(config, "coverage_calibration", None) or {}
+    unmeasured = {name: value for name, value in calibration.items() if name in UNMEASURED}
+    for method, key in (("attention", "head"), ("verified", "reverse")):
+        if key in calibration.get(method, {}):
+            unmeasured[method] = {key: calibration[method][key]}
+    if unmeasured == calibration:
+        return False
+    config.coverage_calibration = unmeasured or None
+    return True
 
 
 def stored_dtype(folder: NameOrPath) -> torch.dtype:
@@ -237,6 +255,8 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
         check_search_options(vars(generation_config), str(folder / GENERATION_FILE))
         if source is None:
             model.generation_config = generation_config
+    if is_adapter(folder):
+        drop_measurements(model.config)
     problem = _loading_problem(model, info, name_or_path, kwargs)
     if problem is None and model.config.model_type in STRICT_FAMILIES:
         problem = _token_problem(model, name_or_path)
@@ -279,6 +299,7 @@ def _load_adapted(folder: Path, *args: Any, **kwargs: Any) -> tuple[Any, str | N
         problem = f"{folder / ADAPTER_WEIGHTS}: has no place for `{min(superfluous)}`{and_more(superfluous)}"
     result = model.merge_and_unload() if can_merge(base) else model.get_base_model()
     result.name_or_path = result.config.name_or_path = os.fspath(folder)
+    drop_measurements(result.config)
     return result.eval(), problem
 
 

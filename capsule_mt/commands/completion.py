@@ -45,7 +45,8 @@ def main() -> None:
         print(*candidates(sys.argv[2:]), sep="\n")
         return
     parser = CommandParser(description=__doc__)
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help="the shell whose script is printed")
+    names = "{" + ",".join(SCRIPTS) + "}"  # the error of a missing argument has its metavar
+    parser.add_argument("shell", choices=tuple(SCRIPTS), metavar=names, help="the shell whose script is printed")
     print(SCRIPTS[parser.parse_args().shell], end="")
 
 

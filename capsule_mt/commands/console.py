@@ -99,11 +99,15 @@ class CommandParser(argparse.ArgumentParser):
             hint = self._example()
         self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
-    def _example(self) -> str:
-        """Return the first example of the help as a hint, if it has options: they say what the arguments are."""
+    def _example(self, arguments: str = ".*? --.*?") -> str:
+        """Return the command's first example of the help as a hint, if it has options: they say what arguments are.
+
+        arguments: the pattern of what follows the command's name.
+        """
         import re  # late: this is an error
 
-        example = re.search(r"(?m)^ +(capsule-mt .*? --.*?)(?:  +#.*)?$", self.description or "")
+        command = f"capsule-mt {self.prog.rpartition(' ')[2].removesuffix('.py')}"
+        example = re.search(rf"(?m)^ +({command}{arguments})(?:  +#.*)?$", self.description or "")
         return f"; for example: `{example[1]}`" if example else ""
 
     def _options_of(self, arguments: argparse.Namespace) -> list[str]:
@@ -123,7 +127,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("the following arguments are required"):
-            message += self._example()
+            message += self._example() or self._example(" .+?")
         self.exit(CODE_OF_USAGE, f"{self.prog}: error: {message}\n`{self.prog} --help` lists the arguments.\n")
 
 

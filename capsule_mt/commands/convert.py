@@ -55,8 +55,9 @@ def main() -> None:
     model = Path(model_folder(arguments.model, "convert each of them"))
     if (model / FACTS_FILE).exists():
         _load(model)  # checks a download that was never used
-    from capsule_mt.models.loading import refuse_ctranslate2
+    from capsule_mt.models.loading import refuse_adapter, refuse_ctranslate2
 
+    refuse_adapter(model)
     refuse_ctranslate2(model)
     with open_folder(arguments.out) as partial:
         _convert(model, argparse.Namespace(**{**vars(arguments), "out": partial}), sources)

@@ -128,7 +128,8 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
     near = same_language or _similar(language or "", codes)
     examples = ", ".join(near[:NUM_EXAMPLES]) + (", ..." if len(near) > NUM_EXAMPLES else "")
     accepted = "one of" if len(matches) > 1 else "one of the model's languages, such as"
-    actual = "it is missing" if language is None else f"got {shown(language)}"
+    flag = f"--{argument.replace('_', '-')}{f' {near[0]}' if near else ''}"
+    actual = f"it is missing (`{flag}`)" if language is None else f"got {shown(language)}"
     raise ValueError(f"`{argument}` must be {accepted} {examples}; {actual}")
 
 

@@ -216,6 +216,15 @@ def is_adapter(folder: str | os.PathLike[str]) -> bool:
     return has_adapter and not has_config
 
 
+def refuse_adapter(folder: str | os.PathLike[str]) -> None:
+    """Refuse an adapter where a model is needed, and say how both become one."""
+    if is_adapter(folder):
+        raise CheckpointError(
+            f"{os.fspath(folder)}: is an adapter, not a model: translate with it by `capsule-mt translate`; if it "
+            f"stands beside a Marian, merge both by `capsule-mt export {os.fspath(folder)} OUT`, and use OUT"
+        )
+
+
 def is_ctranslate2(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder has a model of CTranslate2, or is a package of Argos Translate."""
     # a file of this name may also be Marian's
@@ -247,6 +256,7 @@ def find_model(folder: str) -> "MarianFolder | None":
 
     files = MarianFolder.find(folder)
     if files is None:
+        refuse_adapter(folder)
         problem = f"has neither {CONFIG_FILE} nor a model of Marian"
         if not os.path.isdir(folder):
             problem = "is a file, name the model's folder" if os.path.exists(folder) else "no such folder"

@@ -226,9 +226,9 @@ def _tokenizer(model: LoadedModel) -> dict[str, Any]:
 
 
 def _coverage(model: LoadedModel) -> dict[str, Any] | None:
-    """Return the head, the curves and the words of coverage by attention; `None` if the model has none."""
+    """Return the head, the curves and the words of coverage by attention; `None` without head or curves."""
     calibration = Calibration.of_config(model.calibration)
-    if calibration.head is None:
+    if calibration.head is None or "words" not in calibration.methods["attention"]:
         return None
     return {
         **calibration.methods["attention"],

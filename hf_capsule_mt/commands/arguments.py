@@ -28,6 +28,10 @@ def checkpoint(text: str) -> str:
     if Path(text).exists():
         return str(checkpoint_folder(text))
     from capsule_mt.catalog.entries import no_such_folder
+    from capsule_mt.catalog.hub import NAME
+
+    if NAME.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{no_such_folder(text)}, and not a name on the hub (owner/name)")
     from hf_capsule_mt.loading import check_name_or_path  # late: importing it takes seconds
 
     try:

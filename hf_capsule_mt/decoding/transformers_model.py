@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, cast
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -78,6 +79,14 @@ class TransformersModel(TranslatorModel):
     @property
     def is_multilingual(self) -> bool:
         return TransformersTokenizer(self.tokenizer).is_multilingual
+
+    @cached_property
+    def _stored_languages(self) -> tuple[str | None, str | None]:
+        """The codes with which the tokenizer was loaded: each call changes its `src_lang`."""
+        if not hasattr(self.tokenizer, "_build_translation_inputs"):
+            return None, None
+        settings = self.tokenizer.init_kwargs
+        return settings.get("src_lang"), settings.get("tgt_lang")
 
     def tokenizer_of(self, options: TranslationOptions) -> TransformersTokenizer:
         clean_up = cast("bool | None", options.generate_kwargs.get("clean_up_tokenization_spaces"))

@@ -45,6 +45,7 @@ class TransformersTokenizer:
         options = {"return_offsets_mapping": True} if self.tokenizer.is_fast else {}
         build = getattr(self.tokenizer, "_build_translation_inputs", None)
         if build is not None:
+            self._check_languages()
             encoded = build(text, return_tensors=None, src_lang=self.src_lang, tgt_lang=self.tgt_lang, **options)
         else:
             encoded = self.tokenizer(text, verbose=False, **options)
@@ -54,6 +55,12 @@ class TransformersTokenizer:
         if offsets is None:
             return Encoded(ids, list(searched_offsets(self.tokenizer, text, ids)))
         return Encoded(ids, [None if start >= end else (start, end) for start, end in offsets])
+
+    def _check_languages(self) -> None:
+        """Raise a `ValueError` with examples if a language is missing."""
+        for argument, language in (("src_lang", self.src_lang), ("tgt_lang", self.tgt_lang)):
+            if language is None:
+                code_of(argument, None, sorted(language_codes(self.tokenizer)))
 
     def encode_target(self, text: str) -> list[int]:
         """Encode a translation from the first token that the model chooses itself, with its end token."""
@@ -97,13 +104,18 @@ def language_code(tokenizer: PreTrainedTokenizerBase, argument: str, language: s
     """
     if language is None:
         return None
-    special = (*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ()))
-    codes = {token.strip("_") for token in special if not token.startswith(("<", "["))}
+    codes = language_codes(tokenizer)
     added = tokenizer.get_added_vocab()
     language = language.strip("_")
     if not codes or language in added or f"__{language}__" in added:
         return language
     return code_of(argument, language, sorted(codes))
+
+
+def language_codes(tokenizer: PreTrainedTokenizerBase) -> set[str]:
+    """Return the codes of a multilingual tokenizer."""
+    special = (*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ()))
+    return {token.strip("_") for token in special if not token.startswith(("<", "["))}
 
 
 def needs_more(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -59,6 +59,7 @@ def model_card(
     results: Iterable[Mapping[str, Any]] = (),
     *,
     license: str | None = None,
+    languages: Sequence[str | None] = (None, None),
     with_code: bool = True,
 ) -> ModelCard:
     """Return the card of a checkpoint.
@@ -71,6 +72,7 @@ def model_card(
         license: of the weights, by its name on the hub. Without it: Apache-2.0 if the training data allow any use, and
             so do those of the local checkpoints that training started from, or the licence of a local checkpoint with
             a card, such as a converted student of Firefox; otherwise "other".
+        languages: source and target, such as the tokenizer's, where no result has a recipe.
         with_code: whether the checkpoint has its own code beside it, as `export` and `push` write it.
     """
     results = list(results)
@@ -78,7 +80,8 @@ def model_card(
     evaluations = [result for result in results if result.get("kind") == "evaluation"]
     omissions = [result for result in results if result.get("kind") == "word omissions"]
     recipe = training["recipe"] if training else {}
-    languages = [recipe.get("languages", {}).get(side) for side in ("source", "target")]
+    sides = zip(("source", "target"), languages, strict=True)
+    languages = [recipe.get("languages", {}).get(side, language) for side, language in sides]
     corpora, are_all = corpora_of(recipe)
     name = _one_line(name)
     if license is None:
@@ -95,7 +98,7 @@ def model_card(
         tags=["translation", "capsule-networks", "hf_capsule_mt", *_methods(config)],
         datasets=sorted({corpus.hub_name for corpus in corpora if corpus.hub_name}) or None,
         base_model=_base_model(recipe),
-        metrics=["bleu"] if training or evaluations else None,
+        metrics=["bleu"] if (training and training["scores"]) or evaluations else None,
         model_name=name,
         eval_results=_model_index(languages, corpora, training, evaluations) or None,
     )
@@ -199,7 +202,7 @@ def _methods(config: Mapping[str, Any]) -> list[str]:
 
 def _introduction(
     config: Mapping[str, Any],
-    languages: list[str | None],
+    languages: Sequence[str | None],
     recipe: Mapping[str, Any],
     training: Mapping[str, Any] | None,
 ) -> str:

@@ -44,7 +44,8 @@ def write_folder(
     model, tokenizer = load_checkpoint(checkpoint, dtype=stored_dtype(checkpoint))
     export(model, tokenizer, folder)
     if old_card is None:
-        card = model_card(name, model.config.to_dict(), results, license=license)
+        languages = [tokenizer.init_kwargs.get(field) for field in ("source_lang", "target_lang")]
+        card = model_card(name, model.config.to_dict(), results, license=license, languages=languages)
     else:
         card = renamed_card(old_card, name, license=license)
     Path(folder, CARD).write_text(str(card), encoding="utf-8")

@@ -17,7 +17,14 @@ from transformers.utils import logging
 
 from capsule_mt.files.digests import file_digest
 from capsule_mt.files.outputs import write_output
-from hf_capsule_mt.loading import WEIGHTS_FILE, CheckpointError, load_checkpoint, share_weights, stored_weights
+from hf_capsule_mt.loading import (
+    WEIGHTS_FILE,
+    CheckpointError,
+    drop_measurements,
+    load_checkpoint,
+    share_weights,
+    stored_weights,
+)
 
 checkpoints_logger = logging.get_logger("hf_capsule_mt.training")
 
@@ -121,7 +128,7 @@ def last_checkpoints(run: str | os.PathLike[str], number: int) -> list[Path]:
     if not 0 < number <= len(checkpoints):
         raise ValueError(
             f"{number} checkpoints are to be averaged, but {run} has {len(checkpoints)} that are complete: choose a "
-            "smaller number (`--average_last` of `capsule-mt train`)"
+            "smaller number (`--last`, or `--average_last` of `capsule-mt train`)"
         )
     for checkpoint in checkpoints[-number:]:
         damage = find_damage(checkpoint)
@@ -167,11 +174,16 @@ def average_weights(checkpoints: Sequence[str | os.PathLike[str]]) -> dict[str, 
 
 
 def average_checkpoints(checkpoints: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> None:
-    """Save a model with the average weights, and the last checkpoint's tokenizer."""
+    """Save a model with the average weights, and the last checkpoint's tokenizer.
+
+    An average of several does not keep what was measured of their coverage.
+    """
     if not checkpoints:
         raise ValueError("there is no checkpoint to average")
     model, tokenizer = load_checkpoint(checkpoints[-1])
     load_weights(model, average_weights(checkpoints))
+    if len(checkpoints) > 1:
+        drop_measurements(model.config)
     save_atomically(output, model.save_pretrained, tokenizer.save_pretrained)
 
 

@@ -218,8 +218,22 @@ def _finish(
     }
     if trainer.is_world_process_zero():
         write_result(output / RESULT_FILE, result)
+    if trainer.dropped_measurements:
+        _tell_of_calibration(recipe)
     trainer.accelerator.wait_for_everyone()
     return result
+
+
+def _tell_of_calibration(recipe: Recipe) -> None:
+    """Print how to calibrate coverage anew; an adapter alone has no place for the result."""
+    model, merge = recipe.output_dir, ""
+    if recipe.adapter is not None:
+        model, merge = "MERGED", f"`capsule-mt export {recipe.output_dir} MERGED`, then "
+    dev = " ".join(f"dev.{recipe.languages[side]}" for side in ("source", "target"))
+    print_once(
+        f"The calibration of {recipe.init_from} was measured with other weights and is dropped. To mark well what "
+        f"translations leave out, calibrate anew: {merge}`capsule-mt calibrate {model} {dev} --reverse REVERSE`"
+    )
 
 
 def _save(

@@ -26,7 +26,7 @@ from transformers.trainer_utils import TrainOutput
 from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.data.encoding import DropoutDataset
 from hf_capsule_mt.hub.trainer_pushes import PushedCode
-from hf_capsule_mt.loading import share_weights
+from hf_capsule_mt.loading import drop_measurements, share_weights
 from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
@@ -100,6 +100,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._model_divides_its_loss = getattr(model, "accepts_loss_kwargs", False)
         self.model_accepts_loss_kwargs = True
         self.averaged: list[Path] = []  # the checkpoints whose mean the model is, once it is trained
+        self.dropped_measurements = False  # of the coverage of the model that training started from
         self.stopped = False
         self.stop_signal: int | None = None
         self._saved_step = -1
@@ -241,7 +242,12 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     # ---- training
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train, and end with the average that `average_last` asks for, unless a signal stopped the training."""
+        """Train, and end with the average that `average_last` asks for, unless a signal stopped the training.
+
+        What was measured of the coverage of the old weights is dropped (`hf_capsule_mt.loading.drop_measurements`).
+        """
+        config = without_adapter(unwrapped(cast(nn.Module, self.model))).config
+        self.dropped_measurements |= drop_measurements(config)
         output = self._train(resume_from_checkpoint, *args, **kwargs)
         if self.args.average_last and not self.stopped:
             self.averaged = last_checkpoints(self.output_dir, self.args.average_last)

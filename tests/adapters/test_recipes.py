@@ -53,7 +53,8 @@ def save_tiny_m2m(folder):
 
 
 def save_student(folder):
-    return save_tiny_checkpoint(folder, decoder_self="ssru", marian_positions=True, dropout=0.0)
+    measured = {"coverage_calibration": {"attention": {"head": [0, 1], "threshold": 0.3}}}
+    return save_tiny_checkpoint(folder, decoder_self="ssru", marian_positions=True, dropout=0.0, **measured)
 
 
 BASES = {
@@ -92,6 +93,7 @@ def test_from_text_to_an_adapter_and_its_translations(base, tmp_path, monkeypatc
     assert json.loads((output / "adapter_config.json").read_text())["method"] == "em_routing"
     model, _ = load_checkpoint(output)
     assert type(model).__name__ == BASES[base][1]
+    assert "threshold" not in str(getattr(model.config, "coverage_calibration", None))
     assert model.generation_config.num_beams == 2
     beside = peft.PeftModel.from_pretrained(load_model(tmp_path / "base"), output).eval()
     torch.testing.assert_close(logits(model), logits(beside))

@@ -220,6 +220,7 @@ EXAMPLES = {
     "score model test.en test.de": "`capsule-mt score MODEL --sources test.en --translations test.de --output ",
     "evaluate test.hyp test.de": "`capsule-mt evaluate --hypotheses test.hyp --references test.de`\n",
     "convert one other": "`capsule-mt convert CHECKPOINT OUT --to int8`\n",
+    "shortlist": "`capsule-mt shortlist outputs/demo train.en train.de`\n",
 }
 
 
@@ -229,6 +230,17 @@ def test_files_without_their_options_get_an_example(program, line):
     assert code == 2
     assert f"; for example: {EXAMPLES[line]}" in complaint
     assert "for example" not in program("recipes", "embedded", "em_routing")[2]
+
+
+def test_a_missing_shell_is_named_with_its_choices(program):
+    assert "the following arguments are required: {bash,zsh,fish}" in program("completion")[2]
+
+
+def test_a_teacher_that_is_no_name_is_not_looked_for(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, complaint = program("distill", "embedded/plain", "out", "--teacher", "nofolder")
+    assert code == 2
+    assert "argument --teacher: nofolder: no such folder, and not a name on the hub (owner/name)\n" in complaint
 
 
 @pytest.mark.parametrize("option", OTHER_PROGRAMS_ADVICE)

@@ -7,6 +7,7 @@ import shutil
 import unicodedata
 import weakref
 from itertools import permutations
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -30,6 +31,7 @@ from capsule_mt.text.vocabulary import vocabulary_of
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.translator_model import MAX_PAIRS
 from hf_capsule_mt.commands import shortlist
+from hf_capsule_mt.decoding.transformers_model import TransformersModel
 from tests.conftest import GOLDEN
 from tests.decoding.models import build_bart, strictly
 from tests.light.models.files import edit_json
@@ -532,7 +534,7 @@ def test_languages_by_other_names(language, expected):
     [("deu_Ltn", "one of the model's languages, such as deu_Latn; got 'deu_Ltn'"),
      ("srp_Latn", "one of the model's languages, such as srp_Cyrl"),
      ("zh_ID", "must be one of zho_Hans, zho_Hant; got 'zh_ID'"),
-     (None, "one of the model's languages, such as deu_Latn, srp_Cyrl, zho_Hans, zho_Hant; it is missing"),
+     (None, "such as deu_Latn, srp_Cyrl, zho_Hans, zho_Hant; it is missing (`--tgt-lang deu_Latn`)"),
      ("German", "one of the model's languages, such as deu_Latn; got 'German'"),
      ("Serbain", "one of the model's languages, such as srp_Cyrl; got 'Serbain'"),
      ("Klingon", "got 'Klingon'")],
@@ -542,6 +544,24 @@ def test_languages_that_a_model_does_not_have(language, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         code_of("tgt_lang", language, codes)
     assert str(error.value).startswith("`tgt_lang` must be ")
+
+
+def test_transformers_reads_the_languages_of_a_tokenizer():
+    def translator_model(**languages):
+        model = TransformersModel(
+            SimpleNamespace(name_or_path="model"), NllbTokenizer(**languages), None, "translation"
+        )
+        model.target_tokens = ()  # which only OPUS-MT has
+        return model
+
+    named, nameless = translator_model(src_lang="deu_Latn", tgt_lang="fra_Latn"), translator_model()
+    for options, expected in (({}, ("deu_Latn", "fra_Latn")), ({"tgt_lang": "en"}, ("deu_Latn", "eng_Latn"))):
+        tokenizer = named.tokenizer_of(TranslationOptions(**options))
+        tokenizer.encode("Hut")
+        assert (tokenizer.src_lang, tokenizer.tgt_lang) == expected
+    for options, flag in (({}, "--src-lang ace_Arab"), ({"src_lang": "de"}, "--tgt-lang ace_Arab")):
+        with pytest.raises(ValueError, match=rf"must be one of the model's languages, .*; it is missing \(`{flag}`\)"):
+            nameless.tokenizer_of(TranslationOptions(**options)).encode("Hut")
 
 
 @pytest.mark.parametrize("language", [5, ["de"], b"de"])

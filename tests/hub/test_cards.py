@@ -107,6 +107,20 @@ def test_metadata(results):
     assert data.library_name == "transformers"
 
 
+def test_a_card_without_a_recipe_has_the_languages_of_the_tokenizer():
+    card = model_card("tester/model", CONFIG, languages=("de", "en"))
+    assert (card.data.language, card.data.metrics) == (["de", "en"], None)
+    assert "Translates German to English." in card.text
+    assert '"Der alte Mann kauft einen roten Hut."' in card.text
+
+
+def test_a_recipe_without_scores_is_not_measured():
+    card = card_of([training_result() | {"scores": {}}], languages=("fr", "en"))
+    assert (card.data.language, card.data.metrics) == (["en", "de"], None)
+    assert "Not measured." in card.text
+    assert "the embedded corpus, sentence pairs of this package" in card.text
+
+
 def test_the_scores_are_in_the_model_index(results):
     """In the form of the released cards: a task, a data set, a metric with its signature."""
     index = ModelCard(str(card_of(results))).data.to_dict()["model-index"]

@@ -1,5 +1,6 @@
 """Averaging of checkpoints, starting from one, and training a part of it."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -10,9 +11,13 @@ import torch
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM
 
+from capsule_mt.coverage.methods import Calibration
+from capsule_mt.models.checking import check_calibration
+from capsule_mt.web.model_file import _coverage
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.commands import average
 from hf_capsule_mt.decoding.fast import takes_fast
+from hf_capsule_mt.loading import drop_measurements
 from hf_capsule_mt.training import (
     average_checkpoints,
     average_weights,
@@ -32,12 +37,53 @@ from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, tiny_mod
 from tests.mixes import FAST
 from tests.training.small import CHECKPOINTING, TOKENIZER, make_trainer, weights
 
+CALIBRATION = {
+    "attention": {"head": [0, 1], "words": [[0, 0], [1, 1]], "sentences": [[0, 0], [1, 1]], "threshold": 0.3},
+    "deletion": {"words": [[0, 0]], "sentences": [[0, 0]]},
+    "verified": {
+        "reverse": "de-en",
+        "shortness": 1.5,
+        "alarm": {"score": 0.5, "flagged": 0.01, "caught": {}},
+        "right_marks": {"all": [9, 20]},
+        "retries_marks": True,
+    },
+    "length": {"start": 1, "slope": 1, "more": {}},
+    "optional_words": ["so"],
+    "support": {"optional_words": ["er"]},
+}
+UNMEASURED = {
+    "attention": {"head": [0, 1]},
+    "verified": {"reverse": "de-en"},
+    "optional_words": ["so"],
+    "support": {"optional_words": ["er"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("calibration", "expected"),
+    [
+        (CALIBRATION, UNMEASURED),
+        (UNMEASURED, UNMEASURED),
+        ({"deletion": CALIBRATION["deletion"]}, None),
+        (None, None),
+    ],
+)
+def test_what_was_measured_of_other_weights_is_dropped(calibration, expected):
+    config = SimpleNamespace(coverage_calibration=calibration)
+    assert drop_measurements(config) is (calibration != expected)
+    assert config.coverage_calibration == expected
+    check_calibration(expected or {}, (1, 2), "config.json")
+    translated = Calibration.of_config(expected)
+    assert (translated.precision, translated.alarm("verified"), translated.retries_marks) == ({}, None, False)
+    assert _coverage(SimpleNamespace(calibration=expected or {})) is None  # a page has no coverage without curves
+    assert drop_measurements(SimpleNamespace()) is False
+
 
 def save_run(folder, steps):
     """Checkpoints of other weights, at steps 1, 2, ..."""
     for step in range(1, steps + 1):
         checkpoint = folder / f"checkpoint-{step}"
-        model = tiny_model(TOKENIZER)
+        model = tiny_model(TOKENIZER, coverage_calibration=CALIBRATION)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.fill_(step)
@@ -59,7 +105,9 @@ def test_the_mean_of_the_last(tmp_path):
     weights.pop("final_logits_bias")  # of which there is nothing to learn
     assert weights.keys() == dict(tiny_model(TOKENIZER).named_parameters()).keys() & weights.keys()
     assert all(torch.equal(value, torch.full_like(value, 3.0)) for value in weights.values())
-    AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean")
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean").config.coverage_calibration == UNMEASURED
+    average_checkpoints(last_checkpoints(run, 1), tmp_path / "same")
+    assert json.loads((tmp_path / "same" / "config.json").read_text())["coverage_calibration"] == CALIBRATION
     assert not (tmp_path / "mean" / "partial").exists()
     assert (tmp_path / "mean" / "tokenizer.json").exists()
     saved = [folder / "tokenizer_config.json" for folder in (tmp_path / "mean", run / "checkpoint-4")]
@@ -80,8 +128,23 @@ def test_only_complete_checkpoints_are_averaged(tmp_path):
     run = save_run(tmp_path, 2)
     (run / "checkpoint-2" / "model.safetensors").unlink()
     assert names(last_checkpoints(run, 1)) == ["checkpoint-1"]
-    with pytest.raises(ValueError, match=r"2 checkpoints are to be averaged, but .* has 1 that are complete"):
+    with pytest.raises(ValueError, match=r"2 checkpoints are to be averaged, but .* has 1 .* number \(`--last`, or "):
         last_checkpoints(run, 2)
+
+
+def test_an_average_names_the_origin_of_its_run(tmp_path, call):
+    run, recipe = save_run(tmp_path / "run", 3), {"languages": {"source": "en", "target": "de"}}
+    result = {"recipe": recipe, "scores": {"test_bleu": 9.0}, "log": [{"eval_bleu": 9.0}], "steps": 3}
+    (run / "train_result.json").write_text(json.dumps(result))
+    call(average, run, "--last", "2", "--output", tmp_path / "mean")
+    origin = json.loads((tmp_path / "mean" / "train_result.json").read_text())
+    averaged = ["checkpoint-2", "checkpoint-3"]
+    assert origin == {"recipe": recipe, "scores": {}, "log": [], "steps": 3, "averaged": averaged}
+
+
+def test_an_average_of_a_run_that_is_not_there(tmp_path, refusal_of):
+    complaint = refusal_of(average, tmp_path / "no", "--last", "2", "--output", tmp_path / "mean")
+    assert f"argument run: {tmp_path}/no: no such folder" in complaint
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b"[" * 100_000, b"\xff\x00"])

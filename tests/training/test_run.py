@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -122,6 +123,18 @@ def test_data_that_changed_since_the_run_began_are_named(tmp_path):
             run_recipe(longer)
         file.write_text(content)
     assert run_recipe(longer)["steps"] == 3
+
+
+def test_a_run_tells_to_calibrate_anew(capsys):
+    values = {"languages": {"source": "en", "target": "de"}, "init_from": "base", "output_dir": "outputs/a"}
+    for adapter, command in (
+        (None, "calibrate anew: `capsule-mt calibrate outputs/a dev.en dev.de --reverse REVERSE`"),
+        ({"method": "em"}, "`capsule-mt export outputs/a MERGED`, then `capsule-mt calibrate MERGED dev.en dev.de "),
+    ):
+        run._tell_of_calibration(SimpleNamespace(**values, adapter=adapter))
+        printed = capsys.readouterr().out
+        assert printed.startswith("The calibration of base was measured with other weights and is dropped.")
+        assert command in printed
 
 
 def test_a_damaged_record_is_one_sentence(tmp_path):

@@ -381,12 +381,16 @@ def test_an_average_of_more_checkpoints_than_the_run_saves_is_refused_at_the_sta
 
 
 def test_the_trainer_ends_with_the_average(tmp_path):
-    trainer = make_trainer(tmp_path, max_steps=4, average_last=2, save_strategy="steps", save_steps=2)
+    settings = {"coverage_calibration": {"attention": {"head": [0, 1], "threshold": 0.3}}}
+    arguments = {"max_steps": 4, "average_last": 2, "save_strategy": "steps", "save_steps": 2}
+    trainer = make_trainer(tmp_path, model_settings=settings, **arguments)
     trainer.train()
+    assert trainer.dropped_measurements
+    assert trainer.model.config.coverage_calibration == {"attention": {"head": [0, 1]}}
     assert [folder.name for folder in trainer.averaged] == ["checkpoint-2", "checkpoint-4"]
     expected = average_weights(trainer.averaged)
     assert_same_bits({name: weights(trainer)[name] for name in expected}, expected)
-    again = make_trainer(tmp_path, max_steps=4, average_last=2, save_strategy="steps", save_steps=2)
+    again = make_trainer(tmp_path, **arguments)
     again.train(resume_from_checkpoint="last")  # which has no step left
     assert_same_bits(weights(again), weights(trainer))
 

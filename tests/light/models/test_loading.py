@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from capsule_mt import Translator
+from capsule_mt.commands import convert
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
@@ -65,6 +66,16 @@ def test_a_file_is_not_a_folder_and_int8_is_a_bool(tmp_path):
         load_model(folder / "config.json")
     with pytest.raises(TypeError, match="`int8` must be True or False, got 'no'"):
         load_model(folder, int8="no")
+
+
+def test_an_adapter_says_how_it_becomes_a_model(tmp_path, monkeypatch):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    message = re.escape(f"{tmp_path}: is an adapter, not a model: translate with it by `capsule-mt translate`; if ")
+    with pytest.raises(CheckpointError, match=message):
+        load_model(tmp_path)
+    monkeypatch.setattr("sys.argv", ["capsule-mt", str(tmp_path), str(tmp_path / "out"), "--to", "int8"])
+    with pytest.raises(CheckpointError, match=message):
+        convert.main()
 
 
 def test_a_folder_of_models_names_them(tmp_path):
