@@ -13,7 +13,7 @@ _STARTS = ("set_start", "move_to_start")
 _MAPS = (*_LAYERS, "initialize_part")
 _ROUTES = (*_MAPS, "RoutedCombination", "Router")
 _SUMS = (*_LAYERS, "DepthAggregation", "initialize_part")
-_HEADS = ("HeadAggregation", "build_head_aggregation", "Router", "initialize_part")
+_HEADS = ("HeadAggregation", "Router", "initialize_part")
 _GUIDANCE = ("PastFutureGuidance", "guided_cache", "PastFutureModel")
 _TWO_VOCABULARIES = tuple(
     f"{owner}.{method}"

@@ -156,7 +156,9 @@ def test_a_layer_that_does_not_run_is_named():
     model = adapted("marian", "em")
     encoder = model.get_base_model().get_encoder()
     encoder.layers = encoder.layers[:-1]
-    with pytest.raises(ValueError, match="outputs of layers 1 to 3, but has none of 3: either the stack skipped these"):
+    with pytest.raises(
+        ValueError, match="outputs of layers 1 to 3, but has none of 3: either the stack skipped these"
+    ):
         model(**batch("marian"))
 
 
