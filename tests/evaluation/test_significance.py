@@ -73,18 +73,18 @@ def test_p_values_are_those_of_the_command_sacrebleu(tmp_path, option, attribute
 
 
 def test_exchanges_of_few_sentences_are_counted_exactly():
-    one, three = (
-        [SYSTEM[n] if n in changed else line for n, line in enumerate(BASELINE)] for changed in ([3], [3, 5, 7])
+    nearly_equal, changed = (
+        [SYSTEM[n] if n in lines else line for n, line in enumerate(BASELINE)] for lines in ([3], [3, 5, 7])
     )
-    row = compare_systems({"a": BASELINE, "one": one}, [REFERENCE], ["bleu", "chrf"], 50, 50)["one"]
+    row = compare_systems({"a": BASELINE, "b": nearly_equal}, [REFERENCE], ["bleu", "chrf"], 50, 50)["b"]
     assert [row[metric].p_randomisation for metric in row] == [1.0, 1.0]  # both exchanges have the same difference
     differences = []
     for exchanged in itertools.chain.from_iterable(itertools.combinations([3, 5, 7], size) for size in range(4)):
-        pairs = [(b, a) if n in exchanged else (a, b) for n, (a, b) in enumerate(zip(three, BASELINE, strict=True))]
+        pairs = [(b, a) if n in exchanged else (a, b) for n, (a, b) in enumerate(zip(changed, BASELINE, strict=True))]
         scores = [sacrebleu.corpus_bleu(list(side), [REFERENCE]).score for side in zip(*pairs, strict=True)]
         differences.append(abs(scores[0] - scores[1]))
     expected = sum(difference >= differences[0] - 1e-9 for difference in differences) / len(differences)
-    assert exact_randomisation(three, BASELINE, [REFERENCE], "bleu") == expected == 0.25  # all or none exchanged
+    assert exact_randomisation(changed, BASELINE, [REFERENCE], "bleu") == expected == 0.25  # all or none exchanged
     assert exact_randomisation(SYSTEM, BASELINE, [REFERENCE], "bleu") is None
 
 
