@@ -19,7 +19,6 @@ from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
 from hf_capsule_mt.modeling.keywords import ForwardKwargs, refuses_misspelt
 from hf_capsule_mt.modeling.losses import check_labels, check_labels_given, cross_entropy
-from hf_capsule_mt.modeling.matrices import matrix_of
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 from hf_capsule_mt.modeling.summed_losses import IGNORE_INDEX
 
@@ -111,7 +110,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         if self.guided_losses is None:
             return translation_output(outputs, logits, losses)
         guided_losses = self.guided_losses(
-            outputs.guided_capsules, outputs.unguided_state, labels, matrix_of(self.lm_head), num_items_in_batch
+            outputs.guided_capsules, outputs.unguided_state, labels, self.lm_head.weight, num_items_in_batch
         )
         return translation_output(outputs, logits, losses, *guided_losses)
 

@@ -27,10 +27,10 @@ def matrix_of(linear: nn.Linear) -> torch.Tensor:
     elif is_plain(linear) or (torch.compiler.is_compiling() and isinstance(linear, nn.Linear)):
         return weight
     else:
-        identity = torch.eye(linear.in_features)
-        if isinstance(weight, torch.Tensor):  # a method in torch.ao's layers
-            is_stored_as_computed = weight.is_floating_point() and weight.dtype.itemsize > 1  # not in 8 bits
-            identity = identity.to(weight.device, weight.dtype if is_stored_as_computed else None)
+        is_tensor = isinstance(weight, torch.Tensor)  # a method in torch.ao's layers
+        identity = torch.eye(linear.in_features, device=weight.device if is_tensor else None)
+        if is_tensor and weight.is_floating_point() and weight.dtype.itemsize > 1:  # not stored in 8 bits
+            identity = identity.to(weight.dtype)
     is_trainable = any(parameter.requires_grad for parameter in linear.parameters())
     with torch.set_grad_enabled(is_trainable and torch.is_grad_enabled()):
         return (linear(identity) - linear(torch.zeros_like(identity[:1]))).t()
