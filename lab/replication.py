@@ -34,7 +34,7 @@ from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, differences, effect, estimated, shown
 from lab.over_seeds import LEARNT_SHARE, Scores, Spread, blocks, corrected, paired, pooled, shown_p
-from lab.paper_tables import PLANNED, RUNS, run_at
+from lab.paper_tables import PLANNED, RUNS, Run, run_at
 from lab.rates import chosen_rate, next_rates
 from lab.records import BLEU, Metric, Records, Runs, scores_by_seed
 from lab.reproduce import Reproduction, add_training_options
@@ -52,6 +52,8 @@ class Plan:
     column: the heading of its gains where all methods stand together, if they do.
     setting: the recipes for a corpus.
     changes: fields of every recipe.
+    seed_changes: further fields, by seed.
+    lacks: the arms that are not trained with a seed.
     shares: the plan, of the same changes, that trains the baseline.
     blocks: seeds are blocks: all runs of a seed start from the same model, or see the same batches.
     test: the parts of the test set, if it is not the recipe's.
@@ -71,6 +73,8 @@ class Plan:
     column: str | None = None
     setting: str = "multi30k"
     changes: dict[str, str] = field(default_factory=dict)
+    seed_changes: dict[int, dict[str, str]] = field(default_factory=dict)
+    lacks: dict[int, list[str]] = field(default_factory=dict)
     shares: str | None = None
     blocks: bool = False
     test: list[str] = field(default_factory=list)
@@ -315,6 +319,10 @@ def runs_to_train(records: Records, name: str) -> list[str]:
 class Replication(Reproduction):
     """The runs of a plan, one of which is computed."""
 
+    def overrides(self, run: Run, seed: int) -> dict[str, Any]:
+        changes = self.arguments.seed_changes.get(seed, {})
+        return super().overrides(run, seed) | {name: json.loads(value) for name, value in changes.items()}
+
     def train(self, name: str, seed: int) -> bool:
         if name != "plain_widened":
             return super().train(name, seed)
@@ -420,7 +428,7 @@ def main() -> int:
     on_cpu = arguments.cpu or not torch.cuda.is_available()  # the Trainer wants to be told to use bfloat16 on a CPU
     changes = list((plan.all_changes | ({"training.use_cpu": "true"} if on_cpu else {})).items())
     settings = vars(arguments) | {"setting": plan.setting, "study": plan.shares or arguments.plan, "seeds": seeds}
-    reproduction = Replication(argparse.Namespace(**settings, changes=changes))
+    reproduction = Replication(argparse.Namespace(**settings, changes=changes, seed_changes=plan.seed_changes))
     failed = reproduction.judge(runs, arguments.judge) if arguments.judge else reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "No model has been trained yet.")
     print("\n".join(failed))
