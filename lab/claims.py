@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.files.outputs import write_output
-from lab.over_seeds import blocks, pooled, wilson
+from lab.over_seeds import spread_of, wilson
 
 ROOT = Path(__file__).resolve().parents[1]
 LEDGER, EVIDENCE = ROOT / "lab" / "claims.jsonl", ROOT / "docs" / "evidence.md"
@@ -156,7 +156,7 @@ def gain(file: str, run: str, baseline: str, arms: list[str], seeds: list[int], 
     for record in records(file):
         if record["run"] in arms and record["seed"] in seeds:
             scores[record["run"]][record["seed"]] = record["scores"]["bleu"]["score"]
-    of_arms = blocks(scores) if spread == "blocks" else pooled(scores)
+    of_arms = spread_of(spread, scores)
     if not (estimate := of_arms and of_arms.difference(run, baseline)):
         raise ClaimError(f"lab/results/{file}.jsonl: too few seeds of {run} and {baseline}")
     mean, low, high = (f"{bleu:+.2f}" for bleu in estimate[:3])

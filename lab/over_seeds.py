@@ -2,10 +2,9 @@
 
 A difference alone is a paired t-test. The spread of all arms of a plan has more degrees of freedom:
 
-    blocks: score = arm + seed + rest, since arms of a seed start from the same model or see the same batches.
-        variance = sum(rest^2) / ((arms - 1) (seeds - 1)), over the seeds that all arms have
-    pooled: arms are trained apart, and only arms are subtracted.
-        variance = sum((score - mean of its arm)^2) / (scores - arms)
+    blocks: score = arm + seed + rest by least squares, since arms of a seed start from the same model or see the same
+        batches. variance = sum(rest^2) / (scores - arms - seeds + 1)
+    pooled: arms are trained apart, so score = arm + rest. variance = sum(rest^2) / (scores - arms)
 
 Relations: blocks of two arms are the paired t-test, and pooling two arms is Student's test of two samples. Both assume
 that arms vary alike, so both leave out an arm that varies more than `UNSTABLE` times as much as the median one.
@@ -19,6 +18,8 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 from typing import NamedTuple
+
+import numpy as np
 
 Scores = Mapping[str, Mapping[int, float]]  # {arm: {seed: score}}
 UNSTABLE = 3.0
@@ -165,40 +166,37 @@ class Spread(NamedTuple):
         return f"{self.kind}, SD {self.deviation:.2f} BLEU, {self.degrees} degrees of freedom"
 
     def difference(self, arm: str, baseline: str) -> Estimate | None:
-        """Compare the means of two arms; None if one of them does not count."""
-        if not {arm, baseline} <= self.scores.keys():
+        """Compare two arms by least squares; None if one does not count, or if they have no seed or arm in common."""
+        design, values = _design(self.kind, self.scores)
+        wanted = np.zeros(design.shape[1])
+        wanted[: len(self.scores)] = [(name == arm) - (name == baseline) for name in self.scores]
+        weights = wanted @ np.linalg.pinv(design)
+        if not {arm, baseline} <= self.scores.keys() or not np.allclose(weights @ design, wanted):
             return None
-        ours, theirs = (list(self.scores[name].values()) for name in (arm, baseline))
-        mean = fmean(ours) - fmean(theirs)
-        return estimate(mean, self.deviation * math.sqrt(1 / len(ours) + 1 / len(theirs)), self.degrees)
+        return estimate(float(weights @ values), self.deviation * float(np.linalg.norm(weights)), self.degrees)
 
 
-def blocks(scores: Scores) -> Spread | None:
-    """Return the residual spread with seeds as blocks; None with fewer than two arms or two complete seeds."""
-    arms = {arm: by_seed for arm, by_seed in scores.items() if by_seed}
-    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in arms.values()))) if arms else []
-    if min(len(arms), len(seeds)) < 2:
+def spread_of(kind: str, scores: Scores) -> Spread | None:
+    """Return the spread of blocks, in which a seed may lack arms, or the pooled one; None with too few scores."""
+    scores = {arm: by_seed for arm, by_seed in scores.items() if len(by_seed) > (kind == "pooled")}
+    if len(scores) < 2:
         return None
-    complete = {arm: {seed: by_seed[seed] for seed in seeds} for arm, by_seed in arms.items()}
-    seed_means = {seed: fmean(by_seed[seed] for by_seed in complete.values()) for seed in seeds}
-    rest = {arm: [by_seed[seed] - seed_means[seed] for seed in seeds] for arm, by_seed in complete.items()}
-    stable = _stable({arm: stdev(values) for arm, values in rest.items()})
-    if len(stable) < len(arms):
-        return blocks({arm: complete[arm] for arm in stable})
-    squares = sum(stdev(values) ** 2 * (len(seeds) - 1) for values in rest.values())
-    degrees = (len(arms) - 1) * (len(seeds) - 1)
-    return Spread("blocks", math.sqrt(squares / degrees), degrees, complete)
+    design, values = _design(kind, scores)
+    degrees = len(values) - int(np.linalg.matrix_rank(design))
+    rest = values - design @ (np.linalg.pinv(design) @ values)
+    squares = {arm: float((rest**2) @ design[:, column]) for column, arm in enumerate(scores)}
+    stable = _stable({arm: math.sqrt(squares[arm] / max(len(scores[arm]) - 1, 1)) for arm in scores})
+    if len(stable) < len(scores):
+        return spread_of(kind, {arm: scores[arm] for arm in stable})
+    return Spread(kind, math.sqrt(sum(squares.values()) / degrees), degrees, scores) if degrees else None
 
 
-def pooled(scores: Scores) -> Spread | None:
-    """Return the spread within arms of at least two seeds; None with fewer than two such arms."""
-    deviations = {arm: stdev(by_seed.values()) for arm, by_seed in scores.items() if len(by_seed) > 1}
-    arms = {arm: scores[arm] for arm in _stable(deviations)}
-    if len(arms) < 2:
-        return None
-    degrees = sum(len(by_seed) - 1 for by_seed in arms.values())
-    squares = sum(deviations[arm] ** 2 * (len(by_seed) - 1) for arm, by_seed in arms.items())
-    return Spread("pooled", math.sqrt(squares / degrees), degrees, arms)
+def _design(kind: str, scores: Scores) -> tuple[np.ndarray, np.ndarray]:
+    """Return a row for each score, with 1 in the column of its arm, in blocks also of its seed; and the scores."""
+    cells = [(arm, seed, score) for arm, by_seed in scores.items() for seed, score in by_seed.items()]
+    seeds = sorted({seed for _, seed, _ in cells}) if kind == "blocks" else []
+    rows = [[arm == name for name in scores] + [seed == other for other in seeds] for arm, seed, _ in cells]
+    return np.array(rows, float), np.array([score for *_, score in cells])
 
 
 def _stable(deviations: Mapping[str, float]) -> list[str]:

@@ -33,7 +33,7 @@ from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, differences, effect, estimated, shown
-from lab.over_seeds import LEARNT_SHARE, Scores, Spread, blocks, corrected, paired, pooled, shown_p
+from lab.over_seeds import LEARNT_SHARE, Scores, Spread, corrected, paired, shown_p, spread_of
 from lab.paper_tables import PLANNED, RUNS, Run, run_at
 from lab.rates import chosen_rate, next_rates
 from lab.records import BLEU, Metric, Records, Runs, scores_by_seed
@@ -91,6 +91,10 @@ class Plan:
         rate = self.rates.get(arm, 0.0)
         return f"{arm} {NO_RATE}" if rate is None else run_at(arm, rate) if rate else arm
 
+    def seeds_of(self, *runs: str) -> list[int]:
+        """Return the seeds that train all of these runs."""
+        return [seed for seed in self.seeds if not {self.run(arm) for arm in self.lacks.get(seed, [])} & set(runs)]
+
     @property
     def pairs(self) -> dict[str, tuple[str, str]]:
         """The runs of all contrasts, by title."""
@@ -129,10 +133,11 @@ EXPLORED: dict[str, Metric] = {
 
 
 def _runs(records: Records, name: str) -> Runs:
-    """Return the runs of a plan with its seeds."""
+    """Return the runs of a plan with their seeds."""
     plan = PLANS[name]
     study = records.runs(plan.shares or name)
-    return {run: {seed: row for seed, row in study.get(run, {}).items() if seed in plan.seeds} for run in plan.runs}
+    seeds = {run: [seed for seed in plan.seeds_of(run) if seed in study.get(run, {})] for run in plan.runs}
+    return {run: {seed: study[run][seed] for seed in seeds[run]} for run in plan.runs}
 
 
 def _scores(records: Records, name: str, metric: Metric = BLEU) -> Scores:
@@ -178,9 +183,9 @@ def spread(records: Records, name: str, metric: Metric = BLEU) -> Spread | None:
     if plan.blocks:
         explored = {run for title in plan.uncounted for run in plan.pairs[title]}
         explored -= {run for title in plan.contrasts for run in plan.pairs[title]}
-        complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(plan.seeds)}
-        return blocks({run: by_seed for run, by_seed in complete.items() if run not in explored})
-    return pooled(scores)
+        complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(plan.seeds_of(run))}
+        return spread_of("blocks", {run: by_seed for run, by_seed in complete.items() if run not in explored})
+    return spread_of("pooled", scores)
 
 
 def gains(records: Records, name: str, metric: Metric = BLEU) -> dict[str, Gains]:
@@ -195,7 +200,8 @@ def gains(records: Records, name: str, metric: Metric = BLEU) -> dict[str, Gains
         for title, (run, baseline) in plan.pairs.items()
         if (values := differences(scores[run], scores[baseline]))
     }
-    complete = [title for title, values in values_by_title.items() if len(values) == len(plan.seeds)]
+    planned = {title: len(plan.seeds_of(*runs)) for title, runs in plan.pairs.items()}
+    complete = [title for title, values in values_by_title.items() if len(values) == planned[title]]
     alone = {title: paired(values_by_title[title]) for title in complete}
     estimates = {title: arms and arms.difference(*plan.pairs[title]) for title in complete}
     by_spread = {title: estimates[title] or alone[title] for title in complete}
@@ -212,7 +218,7 @@ def gains(records: Records, name: str, metric: Metric = BLEU) -> dict[str, Gains
             estimate = estimate._replace(p=p)
         failure = "; ".join(f"{run} {failed[run].partition(' (')[0]}" for run in plan.pairs[title] if run in failed)
         gains_by_title[title] = Gains(
-            values, len(plan.seeds), p_alone.get(title), estimate, plan.equivalence, failure, title in plan.uncounted
+            values, planned[title], p_alone.get(title), estimate, plan.equivalence, failure, title in plan.uncounted
         )
     return gains_by_title
 
@@ -320,8 +326,12 @@ class Replication(Reproduction):
     """The runs of a plan, one of which is computed."""
 
     def overrides(self, run: Run, seed: int) -> dict[str, Any]:
-        changes = self.arguments.seed_changes.get(seed, {})
+        changes = PLANS[self.arguments.plan].seed_changes.get(seed, {})
         return super().overrides(run, seed) | {name: json.loads(value) for name, value in changes.items()}
+
+    def asked(self, names: Sequence[str]) -> list[tuple[str, int]]:
+        plan = PLANS[self.arguments.plan]
+        return [(name, seed) for name, seed in super().asked(names) if seed in plan.seeds_of(name)]
 
     def train(self, name: str, seed: int) -> bool:
         if name != "plain_widened":
@@ -428,7 +438,7 @@ def main() -> int:
     on_cpu = arguments.cpu or not torch.cuda.is_available()  # the Trainer wants to be told to use bfloat16 on a CPU
     changes = list((plan.all_changes | ({"training.use_cpu": "true"} if on_cpu else {})).items())
     settings = vars(arguments) | {"setting": plan.setting, "study": plan.shares or arguments.plan, "seeds": seeds}
-    reproduction = Replication(argparse.Namespace(**settings, changes=changes, seed_changes=plan.seed_changes))
+    reproduction = Replication(argparse.Namespace(**settings, changes=changes))
     failed = reproduction.judge(runs, arguments.judge) if arguments.judge else reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "No model has been trained yet.")
     print("\n".join(failed))

@@ -298,14 +298,16 @@ class Reproduction:
         asked = {run for name in self.arguments.runs for run in (name, *RUNS[name].needs)}
         return [name for name in wanted if name in asked]
 
+    def asked(self, names: Sequence[str]) -> list[tuple[str, int]]:
+        return [(name, seed) for seed in self.arguments.seeds for name in names]
+
     def train_and_score(self, names: Sequence[str]) -> list[str]:
         """Train and score runs with every seed until the budget is used up; return the failures.
 
         Waits for the runs that other calls are training.
         """
         failed: list[str] = []
-        asked = [(name, seed) for seed in self.arguments.seeds for name in names]
-        missing = [run for run in asked if self.records.run(self.file, *run) is None]
+        missing = [run for run in self.asked(names) if self.records.run(self.file, *run) is None]
         if missing:
             self.check_data()
         waiting: list[tuple[str, int]] = []

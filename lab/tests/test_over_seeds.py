@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lab.over_seeds import blocks, paired, pooled, student_quantile, student_two_sided
+from lab.over_seeds import paired, spread_of, student_quantile, student_two_sided
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ ARMS = {"plain": {2: 0.0, 3: 2.0}, "linear": {2: 1.5, 3: 4.5}, "em": {2: 4.5, 3:
 
 
 def test_blocks_by_hand():
-    estimate = blocks(ARMS)
+    estimate = spread_of("blocks", ARMS)
     assert (estimate.kind, estimate.degrees, estimate.deviation) == ("blocks", 2, pytest.approx(math.sqrt(0.5)))
     # error = sqrt(0.5) sqrt(2 / 2); t = 4 / sqrt(0.5), and with two degrees p = 1 - t / sqrt(2 + t^2)
     mean, low, high, p, half_90 = estimate.difference("em", "plain")
@@ -55,20 +55,36 @@ def test_blocks_by_hand():
     assert estimate.difference("em", "another") is None
 
 
+def test_blocks_with_an_empty_cell_by_hand():
+    # "em" has one score, so it fits. Rest of the others: 1/4, -1/4; -1/4, 1/4. 5 scores, 3 arms, 2 seeds: one degree.
+    estimate = spread_of("blocks", {"plain": {2: 0.0, 3: 2.0}, "linear": {2: 1.0, 3: 4.0}, "em": {2: 5.0}})
+    assert (estimate.degrees, estimate.deviation) == (1, pytest.approx(0.5))
+    assert estimate.difference("linear", "plain").mean == pytest.approx(1.5)
+    # em - (3 plain2 + linear2 + plain3 - linear3) / 4, of variance 1 + 12 / 16; with one degree p = 1 - 2 / pi atan(t)
+    em = estimate.difference("em", "plain")
+    assert (em.mean, em.p) == pytest.approx((5.25, 1 - 2 / math.pi * math.atan(5.25 / (0.5 * math.sqrt(1.75)))))
+    apart = spread_of("blocks", {"plain": {2: 0.0, 3: 2.0}, "linear": {2: 1.0, 3: 4.0}, "em": {4: 5.0}})
+    assert apart.difference("em", "plain") is None
+
+
 def test_blocks_of_two_arms_are_the_paired_test():
     ours, theirs = {1: 2.0, 2: 5.0, 3: 3.0}, {1: 1.0, 2: 3.0, 3: 3.5}
     values = [ours[seed] - theirs[seed] for seed in ours]
-    assert blocks({"ours": ours, "theirs": theirs}).difference("ours", "theirs") == pytest.approx(paired(values))
+    assert spread_of("blocks", {"ours": ours, "theirs": theirs}).difference("ours", "theirs") == pytest.approx(
+        paired(values)
+    )
 
 
 def test_blocks_leave_out_an_arm_that_varies_more():
     wild = {2: 9.0, 3: 1.0}
-    assert blocks(ARMS | {"another": {2: 1.0, 3: 3.5}, "wild": wild}) == blocks(ARMS | {"another": {2: 1.0, 3: 3.5}})
+    assert spread_of("blocks", ARMS | {"another": {2: 1.0, 3: 3.5}, "wild": wild}) == spread_of(
+        "blocks", ARMS | {"another": {2: 1.0, 3: 3.5}}
+    )
 
 
 def test_pooled_by_hand():
     # Squares within arms: 1 + 1 = 2 with one degree, 4 + 1 + 9 = 14 with two: variance 16 / 3
-    estimate = pooled({"plain": {2: 1.0, 3: 3.0}, "em": {2: 4.0, 3: 5.0, 4: 9.0}})
+    estimate = spread_of("pooled", {"plain": {2: 1.0, 3: 3.0}, "em": {2: 4.0, 3: 5.0, 4: 9.0}})
     assert (estimate.kind, estimate.degrees, estimate.deviation) == ("pooled", 3, pytest.approx(math.sqrt(16 / 3)))
     mean, low, high, *_ = estimate.difference("em", "plain")
     assert mean == pytest.approx(4.0)

@@ -14,13 +14,13 @@ from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.models import build_config
 from lab import replication
 from lab.effects import Gains, answer, draw_effects, effects_table, estimated
-from lab.over_seeds import blocks
+from lab.over_seeds import spread_of
 from lab.paper_tables import RUNS
 from lab.rates import chosen_rate
 from lab.records import Records
 from lab.replication import NO_RATE, PLANS, RUNNING_PLANS, failures, gains, main, spread, table, tried_rates, widen
 from lab.report import LAB
-from lab.reproduce import Reproduction, log_of
+from lab.reproduce import log_of
 
 IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
 SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
@@ -105,11 +105,14 @@ def test_an_arm_with_a_run_that_did_not_learn_has_no_mean():
     assert [draw_effects(column).count("<circle") for column in columns] == [1, 2, 2]  # one is in the legend
     text = table(rows, "as_printed")
     assert "| learns 7 of 8 (seed 11: low BLEU) |  |" in text
-    assert "| learns 0 of 8 (seed 11: one translation for most sources, seed 12" in text
-    scores = {"plain": [32.0, 3.0], "linear_replaces": [0.0, 4.0]}  # a plain model has no better one beside it
+    assert "| learns 0 of 7 (seed 11: one translation for most sources, seed 13" in text, "seed 12 lacks this arm"
+    scores = {
+        "plain": [32.0, 3.0],
+        "dynamic_routing_replaces": [0.0, 4.0],
+    }  # a plain model has no better one beside it
     text = table(Rows("as_printed", scores), "as_printed")
     assert "| learns 1 of 2 (seed 12: low BLEU) |" in text
-    assert "linear combination, replacing | 1,000 | 0.00 | 4.00 | learns 1 of 2 (seed 11: low BLEU) |" in text
+    assert "dynamic routing, replacing | 1,000 | 0.00 | 4.00 | learns 1 of 2 (seed 11: low BLEU) |" in text
 
 
 def test_rows_of_a_seed_have_one_start_one_processor_and_clean_commits():
@@ -126,15 +129,15 @@ def test_other_scores_stand_beside_bleu_and_answer_nothing():
     chance, plan = np.random.default_rng(2), PLANS["as_printed"]
     rows = Rows("as_printed", {arm: chance.normal(32, 0.2, 8) for arm in plan.arms})
     by_bleu = gains(rows, "as_printed")
-    chrf = {run: {seed: 57 + chance.normal(0, 0.2) for seed in plan.seeds} for run in rows.by_run}
+    chrf = {run: {seed: 57 + chance.normal(0, 0.2) for seed in plan.seeds_of(run)} for run in rows.by_run}
     for run, by_seed in rows.by_run.items():
         for seed, row in by_seed.items():
-            row["scores"]["chrf"] = {"score": chrf[run][seed]}
+            row["scores"]["chrf"] = {"score": chrf[run].get(seed, 0.0)}
             if seed < 13:  # not all are judged
                 row["scores"]["left_out"] = {"score": 12.0 - seed if run == plan.baseline else 3.0}
     assert gains(rows, "as_printed") == by_bleu
     em, text = plan.run("em_routing_replaces"), table(rows, "as_printed")
-    chrf_gain = estimated(blocks({run: chrf[run] for run in COUNTED}).difference(em, plan.baseline))
+    chrf_gain = estimated(spread_of("blocks", {run: chrf[run] for run in COUNTED}).difference(em, plan.baseline))
     # differences of 2 and 3: t(1) = 12.71
     assert f"| Layers: EM routing, as printed | {chrf_gain}, n = 8 | +2.50 [-3.85, +8.85], n = 2 |  |" in text
     assert "| gain over the baseline (0.50 % of source words left out, n = 2) |" in text
@@ -158,7 +161,8 @@ def test_rows_that_lack_it_are_judged(tmp_path, monkeypatch):
     monkeypatch.setattr("lab.records.stamped", dict)  # the environment takes a quarter of a second for each
     monkeypatch.setattr(replication, "Judge", SimpleNamespace(from_pretrained=lambda model, num_threads: Judge()))
     settings = {"setting": "embedded", "study": "study", "seeds": [11], "changes": [], "data_dir": None}
-    study = replication.Replication(argparse.Namespace(**settings, work=tmp_path, results=tmp_path, budget=1))
+    settings |= {"plan": "depth_deep", "work": tmp_path, "results": tmp_path, "budget": 1}
+    study = replication.Replication(argparse.Namespace(**settings))
     study.test_set = ["a b c d", "e f", "g"], ["w x y z u", "v w", "p"]
     for run, seed, bleu in (("plain", 11, 100.0), ("plain", 12, 100.0), ("em_routing", 11, 99.0), ("linear", 11, 0.0)):
         study.records.keep("study", {"run": run, "seed": seed, "date": "d", "scores": {"bleu": {"score": bleu}}})
@@ -219,11 +223,15 @@ def test_an_arm_without_a_rate_is_not_trained(monkeypatch):
 def test_every_run_of_a_plan_is_a_model(name):
     plan = PLANS[name]
     settings = {"setting": plan.setting, "study": name, "changes": [*plan.all_changes.items()], "data_dir": None}
-    reproduction = Reproduction(argparse.Namespace(**settings, work=Path("w"), results=Path("r"), budget=1))
+    settings |= {"plan": name, "work": Path("w"), "results": Path("r"), "budget": 1, "seeds": [11, 12, 13]}
+    reproduction = replication.Replication(argparse.Namespace(**settings))
+    assert ("linear_replaces_further_at_0.0005", 12) not in reproduction.asked(plan.runs)
     for run in plan.runs:
         if run.endswith(NO_RATE):
             continue
         recipe = load_recipe(reproduction.recipe(RUNS[run].recipe), reproduction.overrides(RUNS[run], 1))
+        recipe_13 = load_recipe(reproduction.recipe(RUNS[run].recipe), reproduction.overrides(RUNS[run], 13))
+        assert recipe_13.training.get("bf16") is (False if plan.seed_changes else recipe.training.get("bf16"))
         arm, _, rate = run.partition("_further_at_")
         config = build_config(recipe.model, {"vocab_size": 30, **IDS})
         if rate:
