@@ -102,25 +102,18 @@ def _scores(row: Row, results: Runs) -> tuple[str, str, str]:
 
 
 def render_setting(records: Records, setting: str, speeds: Mapping[str, Any]) -> str:
-    """Return all tables of a setting that have results."""
+    """Return the tables of a setting with two seeds of all rows; where there are none, that of the headlines."""
     runs = records.runs(setting)
     parts = [f"### {SETTINGS[setting]}"]
-    for key in worth_showing(runs):
+    rows = {key: {row.run for row in table.rows if row.run} for key, table in TABLES.items() if key != "headline"}
+    replicated = {name for name, by_seed in runs.items() if len(by_seed) > 1}
+    for key in [key for key in rows if rows[key] <= replicated] or ["headline"]:
         table = TABLES[key]
         parts += [f"**{table.title}** (`python -m lab.reproduce {key} --setting {setting}`)"]
         parts += [render_table(table, runs, speeds, with_printed_bleu=setting != "embedded")]
         parts += [table.note] if table.note else []
         parts += [provenance(records, setting, (row.run for row in table.rows if row.run))]
     return "\n\n".join(parts)
-
-
-def worth_showing(results: Runs) -> list[str]:
-    """Return the tables with two seeds or more of all rows, and else that of the headline rows."""
-    rows = {key: {row.run for row in table.rows if row.run} for key, table in TABLES.items()}
-    headline = rows.pop("headline")
-    replicated = {name for name, by_seed in results.items() if len(by_seed) > 1}
-    shown = [key for key, runs in rows.items() if runs <= replicated]
-    return shown if headline <= set().union(*(rows[key] for key in shown)) else ["headline", *shown]
 
 
 def arms_table(

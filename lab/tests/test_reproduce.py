@@ -16,6 +16,13 @@ from lab.reproduce import Reproduction, parse_arguments
 from lab.tables import render_table
 
 
+def reproduction_of(setting, data_dir, work, changes=(), **fields):
+    folders = {"data_dir": data_dir, "work": Path(work), "results": Path(work)}
+    return Reproduction(
+        argparse.Namespace(setting=setting, study=None, budget=1, changes=changes, **folders, **fields)
+    )
+
+
 def test_every_row_is_a_run_that_exists():
     for key, table in TABLES.items():
         assert table.rows, key
@@ -59,11 +66,7 @@ def test_tables_that_are_missing_or_mistyped(words, message, monkeypatch, capsys
 @pytest.mark.parametrize("setting", ["embedded", "multi30k", "tatoeba"])
 @pytest.mark.parametrize("data_dir", [None, "data/somewhere"])
 def test_every_run_is_a_recipe_of_every_setting(setting, data_dir):
-    arguments = argparse.Namespace(
-        setting=setting, study=None, data_dir=data_dir, work=Path("outputs/reproduce"), results=Path("lab/results"),
-        changes=[("training.max_steps", "7")], budget=1,
-    )  # fmt: skip
-    reproduction = Reproduction(arguments)
+    reproduction = reproduction_of(setting, data_dir, "outputs/reproduce", changes=[("training.max_steps", "7")])
     for name, run in RUNS.items():
         recipe = load_recipe(reproduction.recipe(run.recipe), reproduction.overrides(run, 1))
         assert recipe.training["max_steps"] == 7
@@ -86,11 +89,7 @@ def test_no_test_sentence_is_trained_on(setting, left_out, tmp_path, monkeypatch
     """The embedded corpus draws the train part from what the others leave, so the training has to name them."""
     commands = []
     monkeypatch.setattr(Reproduction, "call", lambda self, command, log: commands.append(command))
-    changes = [("training.eval_strategy", '"no"')]
-    arguments = argparse.Namespace(
-        setting=setting, study=None, data_dir="data", work=tmp_path, results=tmp_path, budget=1, changes=changes
-    )
-    Reproduction(arguments).train("plain", 1)
+    reproduction_of(setting, "data", tmp_path, changes=[("training.eval_strategy", '"no"')]).train("plain", 1)
     (command,) = commands
     assert {word for word, value in pairwise(command) if value == "null"} == left_out
 
@@ -102,22 +101,19 @@ def test_no_test_sentence_is_trained_on(setting, left_out, tmp_path, monkeypatch
 def test_missing_data_stops_a_call_before_its_first_run(setting, file, source, tmp_path, monkeypatch):
     trained = []
     monkeypatch.setattr(Reproduction, "_is_taken", lambda self, name, seed, failed: trained.append(name))
-    arguments = argparse.Namespace(
-        setting=setting, study=None, data_dir=str(tmp_path), work=tmp_path, results=tmp_path, budget=1, changes=[],
-        seeds=[1, 2],
-    )  # fmt: skip
+    reproduction = reproduction_of(setting, str(tmp_path), tmp_path, seeds=[1, 2])
     with pytest.raises(FileNotFoundError, match=rf"the folder {tmp_path} lacks train\..*{source}.* by --data-dir"):
-        Reproduction(arguments).train_and_score(["plain", "em_routing"])
+        reproduction.train_and_score(["plain", "em_routing"])
     assert trained == []
     recipe = load_recipe(f"{setting}/plain")
     files = [name for part in ("train", "test") for name in recipe.data[part]["text"]]
     for name in files:
         (tmp_path / name).touch()
-    Reproduction(arguments).train_and_score(["plain", "em_routing"])
+    reproduction.train_and_score(["plain", "em_routing"])
     assert trained == ["plain", "em_routing"] * 2
     (tmp_path / file).unlink()
     with pytest.raises(FileNotFoundError, match=rf"lacks {file}: "):
-        Reproduction(arguments).train_and_score(["plain"])
+        reproduction.train_and_score(["plain"])
 
 
 @pytest.mark.slow
