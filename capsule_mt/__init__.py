@@ -8,7 +8,7 @@
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.4.1"
+__version__ = "0.5.0"
 
 if TYPE_CHECKING:
     from capsule_mt.checks.results import Check
