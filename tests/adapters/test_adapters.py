@@ -109,7 +109,8 @@ def test_any_family_with_any_method(family, method, where, tmp_path):
 
 @pytest.mark.parametrize("family", OTHER_NORMS)
 def test_the_last_norm_may_have_any_name(family):
-    base, inputs = build(family), batch(family)
+    # frozen, as `aggregate` leaves it: on some processors torch rounds differently where weights need gradients
+    base, inputs = build(family).requires_grad_(False), batch(family)
     with torch.no_grad():
         for parameter in base.parameters():
             if parameter.dim() == 1:
