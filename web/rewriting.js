@@ -13,6 +13,7 @@ import { isUpper, lastUpTo } from "./words.js";
 
 const [COPY, [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA]] = ["=", LACKED];
 const LINE = regex(`[^\\s${BREAK}][^\\n${BREAK}]*`, "gu");
+const IN_WORD = /(?<=[\p{L}\p{N}])[&@](?=[\p{L}\p{N}])/gu; // "AT&T"; but the star of "Lehrer*innen" leaves a word
 const COMBINING_MARK = "\u0301"; // in the copy of a form for late rows, each mark that combines
 const [BLOCK_TAG, ROMAN_WORD] = [BLOCK_TAG_PATTERN, ROMAN_WORD_PATTERN].map((source) => regex(`^(?:${source})`));
 const [SENTENCE_START, BEFORE_CODE_COMMA] = [WORD_BEGINS_PATTERN, BEFORE_CODE_COMMA_PATTERN].map((source) => regex(source));
@@ -190,12 +191,13 @@ function lateEdits(form, call) {
   if (!lacked.size) return [];
   let [shadow, end] = ["", 0];
   const offsets = []; // in the form, of each unit of the shadow: a lacked character has one, as in Python
+  const inWords = new Set(Array.from(form.text.matchAll(IN_WORD), ({ index }) => index));
   const lines = Array.from(form.text.matchAll(LINE), ({ 0: line, index }) => [index, index + line.length]);
   const listMarks = lines.map((line) => [line[0], endOfMarks(form.text, line, call.hasOrdinals)]).reverse();
   for (const character of form.text) {
     while (listMarks.at(-1)?.[1] <= end) listMarks.pop(); // the edges copy them
     const isLacked = lacked.has(character) && !(listMarks.at(-1)?.[0] <= end);
-    const mark = isLacked ? lackedMark(character) : combines(character) ? COMBINING_MARK : character;
+    const mark = isLacked ? (inWords.has(end) ? LACKED_LETTER : lackedMark(character)) : combines(character) ? COMBINING_MARK : character;
     for (let unit = 0; unit < mark.length; unit++) offsets.push(end + unit);
     shadow += mark;
     end += character.length;
@@ -225,7 +227,7 @@ export function hasPair(signs, sentence) {
 
 function lackedMark(character) {
   if (/[\p{L}\p{N}_]/u.test(character)) return LACKED_LETTER;
-  return /\p{Sm}/u.test(character) ? LACKED_FORMULA : LACKED_SIGN;
+  return /[\p{Sm}&*@^]/u.test(character) ? LACKED_FORMULA : LACKED_SIGN;
 }
 
 // ---- functions that rows name: what the model reads, `COPY`, or null

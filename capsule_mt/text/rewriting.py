@@ -37,6 +37,8 @@ REACH = 16  # characters before a word that decide whether it begins a sentence
 BEFORE_CODE_COMMA, MAX_CODE = r"(?:[=_:/\\@<>{}]|\w\(|\.[a-z]{2})\S*\Z", 64
 ROMAN_WORD = r"(?:[ivxlcdm]+|[IVXLCDM]+)\Z"  # also the size "XXXL"
 COMBINING_MARK = "\u0301"  # in the copy of a form for late rows, each mark that combines
+OPERATORS = "&*@^"  # beside signs of mathematics: "A & B", "5 * 3"
+IN_WORD = r"(?<=[^\W_])[&@](?=[^\W_])"  # "AT&T"; but the star of "Lehrer*innen" leaves a word
 EM_DASH = "\u2014"
 LINE = rf"[^\s{BREAK}][^\n{BREAK}]*"
 REPEATED = r"(?P<letter>[a-zA-Z])(?P=letter){2,}"
@@ -264,7 +266,8 @@ class Rewriter(NamedTuple):
         """Yield the edits of a form for characters that the vocabulary lacks."""
         marks = {ord(character): COMBINING_MARK for character in set(form.text) if combines(character)}
         marks |= {ord(character): _lacked_mark(character) for character in lacked}
-        shadow = form.text.translate(marks)
+        in_words = re.sub(IN_WORD, lambda sign: LACKED_LETTER if sign[0] in lacked else sign[0], form.text)
+        shadow = in_words.translate(marks)
         if ITEM in shadow and "numbers" in self.kinds:  # a kept number may be that of an amount
             numbers = {offset for offset, edit in form.copies_in(0, len(shadow)) if edit.row == "number"}
             shadow = "".join("0" if offset in numbers else letter for offset, letter in enumerate(shadow))
@@ -298,7 +301,7 @@ def _needs(kinds: Collection[str], normalises: bool) -> Sequence[tuple[Row, re.P
 def _lacked_mark(character: str) -> str:
     if character.isalnum() or character == "_":
         return LACKED_LETTER
-    return LACKED_FORMULA if unicodedata.category(character) == "Sm" else LACKED_SIGN
+    return LACKED_FORMULA if unicodedata.category(character) == "Sm" or character in OPERATORS else LACKED_SIGN
 
 
 @of_table
