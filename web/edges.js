@@ -4,15 +4,15 @@
 import { markOf } from "./finishing.js";
 import {
   CASED_WORD_PATTERN, ENCLOSING, LABEL_PATTERN, LAST_WITH_FULL_STOP, MAX_BESIDE_LABEL, MAX_LABEL, MIN_WORDS,
-  NO_WORDS_PATTERN, SIGN_PAIRS,
+  NO_WORDS_PATTERN,
 } from "./interface.js";
 import { regex } from "./patterns.js";
-import { rowsOf } from "./rewriting.js";
+import { endOfMarks, hasPair, rowsOf } from "./rewriting.js";
 import { stripped } from "./sentences.js";
 import { hasLetters, isAlphanumeric, lastOf } from "./words.js";
 
-const withFlags = (rows, flags) => rows.map((row) => ({ ...row, pattern: new RegExp(row.pattern, flags) }));
-const [BEFORE_ROWS, AFTER_ROWS, [MARKS]] = [withFlags(rowsOf("before"), "uy"), withFlags(rowsOf("after"), "u"), withFlags(rowsOf("ending"), "u")];
+const inOneString = (rows) => rows.map((row) => ({ ...row, pattern: new RegExp(row.pattern, "u") }));
+const [AFTER_ROWS, [MARKS]] = [rowsOf("after"), rowsOf("ending")].map(inOneString);
 const [CASED_WORD, NO_WORDS] = [CASED_WORD_PATTERN, NO_WORDS_PATTERN].map((source) => regex(source, "gu"));
 const LABEL = regex(`^${LABEL_PATTERN}`);
 
@@ -24,23 +24,12 @@ export function edgesOf(text, sentence, hasOrdinals) {
 /** Return a sentence without list marks before it and signs around it. `hasOrdinals`: "3." may belong to it. */
 export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
   if (!hasLetters(text.slice(start, end).replace(NO_WORDS, ""))) return [start, start];
-  const isUnpaired = ({ when }, signs) => when !== "unpaired" || !hasPair(signs, text.slice(start, end));
-  const sentence = text.slice(0, end);
-  for (const row of BEFORE_ROWS) {
-    row.pattern.lastIndex = start;
-    const match = row.when === "no ordinals" && hasOrdinals ? null : row.pattern.exec(sentence);
-    if (match && isUnpaired(row, match[0])) start += match[0].length;
-  }
-  for (const row of end - start > 1 && !isAlphanumeric(lastOf(sentence)) ? AFTER_ROWS : []) {
+  start = endOfMarks(text, [start, end], hasOrdinals);
+  for (const row of end - start > 1 && !isAlphanumeric(lastOf(text.slice(0, end))) ? AFTER_ROWS : []) {
     const match = row.pattern.exec(text.slice(start, end));
-    if (match && isUnpaired(row, match[0])) end -= match[0].length;
+    if (match && !hasPair(match[0], text.slice(start, end))) end -= match[0].length;
   }
   return stripped(text, [start, end]);
-}
-
-/** Whether some of the signs may be one of a pair of brackets or quotes in the sentence. */
-function hasPair(signs, sentence) {
-  return SIGN_PAIRS.some((pair) => [...pair].some((sign) => signs.includes(sign)) && [...pair].every((sign) => sentence.includes(sign)));
 }
 
 /** Return the span inside the brackets and quotes that enclose a sentence whole. */

@@ -54,7 +54,18 @@ class Layout {
       if (next.tags) pending.push(...this.#positionTags(next).reverse());
       else positions.push(next);
     }
-    return positions.sort((left, right) => left[0] - right[0]).map(([offset, tag]) => [offset, this.#spaced(tag, offset)]); // stable
+    const runs = [];
+    for (const [offset, tag] of positions.sort((left, right) => left[0] - right[0])) { // stable
+      const last = runs.at(-1);
+      if (last?.offset === offset && this.#touch(last.tags.at(-1), tag)) last.tags.push(tag);
+      else runs.push({ offset, tags: [tag] });
+    }
+    return runs.map(({ offset, tags }) => [offset, this.#spaced(tags, offset)]);
+  }
+
+  /** Whether two signs have nothing between them in the source, as those of "[]". */
+  #touch(tag, nextTag) {
+    return nextTag === tag + 1 && [tag, nextTag].every((index) => isEmojiOrSign(this.source.parts[index]));
   }
 
   /** Return the index of the word before which a tag at this offset of the source goes. */
@@ -148,17 +159,19 @@ class Layout {
     return [begin, stop];
   }
 
-  /** Return the text of a tag, with a space if the source has it alone between two spaces. */
-  #spaced(tag, offset) {
+  /** Return the text of a tag, or of signs that touch, with a space if the source has one on both sides. */
+  #spaced(tags, offset) {
     const { parts } = this.source;
-    const [item, isSign] = [writtenOf(parts[tag]), isEmojiOrSign(parts[tag])];
-    const [preceding, following] = [parts[tag - 1], parts[tag + 1]].map((part) => (part ? writtenOf(part) : ""));
+    const [tag, next] = [tags[0], parts[tags.at(-1) + 1]];
+    const [item, isSign] = [tags.map((index) => writtenOf(parts[index])).join(""), isEmojiOrSign(parts[tag])];
+    const [preceding, following] = [parts[tag - 1], next].map((part) => (part ? writtenOf(part) : ""));
     const isGlued = isSign // as in "Windows®"
       ? isAlphanumeric(lastOf(tag ? preceding : item)) && isAlphanumeric(lastOf(this.text.slice(0, offset)))
       : this.partners.has(tag) || !isSpace(lastOf(preceding)) || !isSpace(firstOf(following));
     if (isGlued) return item;
     const startsWord = /^ [^\p{L}\p{N}][\p{L}\p{N}]/u.test(this.text.slice(offset - 1)) || this.words.some(({ start }, index) => start === offset && !(isSign && this.isMark[index]));
-    const space = kindOf(parts[tag].edit) === "signs" && isAlphanumeric(firstOf(parts[tag + 1]?.text ?? "")) ? "" : " "; // as in "¡Hello"
+    const beginsWord = isAlphanumeric(firstOf(next?.text ?? "")) && !isAlphanumeric(lastOf(tag ? preceding : item)); // as in "¡Hello"
+    const space = kindOf(parts[tag].edit) === "signs" && beginsWord ? "" : " ";
     return startsWord ? item + space : ` ${item}`;
   }
 }

@@ -5,13 +5,15 @@ import { inSentenceCase } from "./casing.js";
 import { characterOf } from "./entities.js";
 import {
   BEFORE_CODE_COMMA_PATTERN, BLOCK_TAG_PATTERN, BREAK, ITEM, LACKED, MAX_RANK_OF_REPEATED, ROMAN_WORD_PATTERN,
-  ROWS, SIGNED_NUMBER_PATTERN, WORD_BEGINS_PATTERN,
+  ROWS, SIGN_PAIRS, SIGNED_NUMBER_PATTERN, WORD_BEGINS_PATTERN,
 } from "./interface.js";
 import { regex } from "./patterns.js";
 import { combines, MAX_CACHED_LENGTH, visible } from "./vocabulary.js";
 import { isUpper, lastUpTo } from "./words.js";
 
 const [COPY, [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA]] = ["=", LACKED];
+const LINE = regex(`[^\\s${BREAK}][^\\n${BREAK}]*`, "gu");
+const IN_WORD = /(?<=[\p{L}\p{N}])[&@](?=[\p{L}\p{N}])/gu; // "AT&T"; but the star of "Lehrer*innen" leaves a word
 const COMBINING_MARK = "\u0301"; // in the copy of a form for late rows, each mark that combines
 const [BLOCK_TAG, ROMAN_WORD] = [BLOCK_TAG_PATTERN, ROMAN_WORD_PATTERN].map((source) => regex(`^(?:${source})`));
 const [SENTENCE_START, BEFORE_CODE_COMMA] = [WORD_BEGINS_PATTERN, BEFORE_CODE_COMMA_PATTERN].map((source) => regex(source));
@@ -31,6 +33,7 @@ const TABLE = ROWS.map(([stage, kind, model, id, needs, match, back, when]) => (
   { id, stage, kind, needs: regex(needs), pattern: matching(match), model, back, when }));
 export const rowsOf = (...stages) => TABLE.filter(({ stage }) => stages.includes(stage));
 const [FIRST_ROWS, LATE_ROWS] = [rowsOf("keep", "form"), rowsOf("late")];
+const BEFORE_ROWS = rowsOf("before").map((row) => ({ ...row, pattern: new RegExp(row.pattern, "uy") }));
 export const LATE_NAMES = LATE_ROWS.map(({ id }) => id);
 const KIND_OF = new Map(TABLE.map(({ id, kind }) => [id, kind]));
 
@@ -120,7 +123,7 @@ export class Form {
  * about numbers, case and sentences apply; `normalises`: the model reads plain forms.
  */
 export function formOf(text, { vocabulary, rules, groupings, kinds, copies, normalises }) {
-  const call = { vocabulary, kinds, normalises, groupings: copies ? groupings : ["", ""] };
+  const call = { vocabulary, kinds, normalises, hasOrdinals: rules?.has_ordinals, groupings: copies ? groupings : ["", ""] };
   const edits = editsIn(text, FIRST_ROWS.filter((row) => isTried(row, text, call)), call);
   let form = new Form(text, edits);
   if (copies) {
@@ -188,8 +191,13 @@ function lateEdits(form, call) {
   if (!lacked.size) return [];
   let [shadow, end] = ["", 0];
   const offsets = []; // in the form, of each unit of the shadow: a lacked character has one, as in Python
+  const inWords = new Set(Array.from(form.text.matchAll(IN_WORD), ({ index }) => index));
+  const lines = Array.from(form.text.matchAll(LINE), ({ 0: line, index }) => [index, index + line.length]);
+  const listMarks = lines.map((line) => [line[0], endOfMarks(form.text, line, call.hasOrdinals)]).reverse();
   for (const character of form.text) {
-    const mark = lacked.has(character) ? lackedMark(character) : combines(character) ? COMBINING_MARK : character;
+    while (listMarks.at(-1)?.[1] <= end) listMarks.pop(); // the edges copy them
+    const isLacked = lacked.has(character) && !(listMarks.at(-1)?.[0] <= end);
+    const mark = isLacked ? (inWords.has(end) ? LACKED_LETTER : lackedMark(character)) : combines(character) ? COMBINING_MARK : character;
     for (let unit = 0; unit < mark.length; unit++) offsets.push(end + unit);
     shadow += mark;
     end += character.length;
@@ -200,9 +208,26 @@ function lateEdits(form, call) {
   return editsIn(form.text, rows, call, [0, shadow.length], { shadow, at: (offset) => offsets[offset], writtenIn });
 }
 
+/** Return where the list marks before a sentence, or a line, end. `hasOrdinals`: "3." may belong to it. */
+export function endOfMarks(text, [start, end], hasOrdinals) {
+  const part = text.slice(0, end);
+  let offset = start;
+  for (const { pattern, when } of BEFORE_ROWS) {
+    pattern.lastIndex = offset;
+    const match = when === "no ordinals" && hasOrdinals ? null : pattern.exec(part);
+    if (match && !(when === "unpaired" && hasPair(match[0], text.slice(offset, end)))) offset += match[0].length;
+  }
+  return offset;
+}
+
+/** Whether some of the signs may be one of a pair of brackets or quotes in the sentence. */
+export function hasPair(signs, sentence) {
+  return SIGN_PAIRS.some((pair) => [...pair].some((sign) => signs.includes(sign)) && [...pair].every((sign) => sentence.includes(sign)));
+}
+
 function lackedMark(character) {
   if (/[\p{L}\p{N}_]/u.test(character)) return LACKED_LETTER;
-  return /\p{Sm}/u.test(character) ? LACKED_FORMULA : LACKED_SIGN;
+  return /[\p{Sm}&*@^]/u.test(character) ? LACKED_FORMULA : LACKED_SIGN;
 }
 
 // ---- functions that rows name: what the model reads, `COPY`, or null

@@ -14,6 +14,7 @@ const MAX_PART = 32; // characters that a `CharacterMap` replaces at once
 const MAX_WORDS = 20000; // in a cache
 
 const patternOf = ({ String: plain, Regex: pattern }) => new RegExp(plain === undefined ? pattern : escaped(plain), "g");
+const RARE_SIGNS = "#$%&()*+/:;<=>@[\\]^_`{|}~"; // of ASCII, which a vocabulary may lack
 const byteToken = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
 
 /** Build a component by its description; `component`: what an error calls it. */
@@ -328,6 +329,8 @@ export class Tokenizer {
     const index = single.findIndex((part) => part.Sequence);
     const special = (parts) => parts.flatMap((part) => frame.special_tokens[part.SpecialToken.id].ids).map(this.idOf);
     [this.before, this.after] = [special(single.slice(0, index)), special(single.slice(index + 1))];
+    const bytes = Array.from(encoder.encode(RARE_SIGNS), (byte) => this.model.tokens.get(byteToken(byte)));
+    this.byteIds = new Set(bytes.filter((token) => token !== undefined).map(this.idOf));
     this.forTarget = target === source ? this : new Tokenizer(target);
     const { model: { tokens }, idOf } = this.forTarget;
     this.texts = new Map(target.vocabulary

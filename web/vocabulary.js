@@ -100,13 +100,13 @@ function cached(compute) {
   };
 }
 
-/** Return the tokens that stand for what the vocabulary lacks: unknown ones, and single bytes of characters. */
+/** Return the tokens that stand for what the vocabulary lacks: unknown ones, and bytes of characters. */
 export function unknownTokens({ tokenizer, unknown }, text, { ids, offsets }) {
   const isBroken = (token) => tokenizer.decode([ids[token]]).includes("\ufffd");
   return new Set(ids.flatMap((id, token) => {
     const [span, nextSpan] = [offsets[token], offsets[token + 1]];
     const areBytes = span && nextSpan && span.join() === nextSpan.join() && Array.from(text.slice(...span).normalize("NFC")).length === 1;
-    return [...(id === unknown ? [token] : []), ...(areBytes ? [token, token + 1].filter(isBroken) : [])];
+    return [...(id === unknown || tokenizer.byteIds.has(id) ? [token] : []), ...(areBytes ? [token, token + 1].filter(isBroken) : [])];
   }));
 }
 

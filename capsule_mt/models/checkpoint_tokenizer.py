@@ -11,7 +11,7 @@ from capsule_mt.messages import cut, shown
 from capsule_mt.models.languages import ManyLanguages, language_codes_of
 from capsule_mt.models.opening import read_file
 from capsule_mt.models.weights import CheckpointError, read_json
-from capsule_mt.text.tokenizer_protocol import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded, byte_ids_of
 
 if TYPE_CHECKING:  # imported late: it takes 7 MB, and most tokenizers do without
     from tokenizers import Tokenizer as FastTokenizer
@@ -91,6 +91,14 @@ class FileTokenizer(ManyLanguages):
     def _decode(self, ids: Sequence[int]) -> str:
         text = self._target.decode(ids, skip_special_tokens=True)
         return cleaned_up(text) if self.cleans_up else text
+
+    @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        return byte_ids_of(self._source.token_to_id, self.unknown_id)
+
+    @cached_property
+    def target_byte_ids(self) -> frozenset[int]:
+        return byte_ids_of(self._target.token_to_id, self.unknown_id)
 
     @cached_property
     def language_tokens(self) -> Sequence[str]:

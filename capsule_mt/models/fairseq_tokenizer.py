@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from capsule_mt.models.sentencepiece import (
     read_sentencepiece,
 )
 from capsule_mt.models.weights import CheckpointError, read_json
-from capsule_mt.text.tokenizer_protocol import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded, byte_ids_of
 
 PIECES_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
 FIRST_TOKENS = "<s>", "<pad>", "</s>", "<unk>"
@@ -101,6 +102,14 @@ class FairseqTokenizer(ManyLanguages):
         texts = dict(enumerate(self._pieces.texts, self._pieces.shift))
         texts[self._pieces.first_ids[-1]] = FIRST_TOKENS[-1]  # where shifted pieces have "</s>"
         return {token_id: text for token_id, text in texts.items() if token_id not in self.special_ids}
+
+    @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        return byte_ids_of(self._pieces.ids.__getitem__, self.unknown_id)
+
+    @property
+    def target_byte_ids(self) -> frozenset[int]:
+        return self.byte_ids
 
     def encode_text(self, text: str) -> Encoded:
         return self._encoder.encode(text)

@@ -43,6 +43,16 @@ class ManyLanguages:
     special_ids: frozenset[int]
 
     @property
+    def byte_ids(self) -> frozenset[int]:
+        """The ids of bytes for sources: see `Tokenizer` of `capsule_mt.text`."""
+        raise NotImplementedError
+
+    @property
+    def target_byte_ids(self) -> frozenset[int]:
+        """The ids of bytes for translations."""
+        raise NotImplementedError
+
+    @property
     def target_texts(self) -> Mapping[int, str]:
         """The texts of target tokens that are not special."""
         raise NotImplementedError
@@ -102,6 +112,14 @@ class PairTokenizer:
         self._source_id, target_id = (tokenizer.language_codes[code] for code in (source, target))
         self.first_ids = [] if target_id == start else [target_id]
         self.unknown_id, self.special_ids = tokenizer.unknown_id, tokenizer.special_ids
+
+    @property
+    def byte_ids(self) -> frozenset[int]:
+        return self._tokenizer.byte_ids
+
+    @property
+    def target_byte_ids(self) -> frozenset[int]:
+        return self._tokenizer.target_byte_ids
 
     def encode(self, text: str) -> Encoded:
         ids, offsets, _ = self._tokenizer.encode_text(text)

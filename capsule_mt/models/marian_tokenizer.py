@@ -16,7 +16,7 @@ from capsule_mt.models.checkpoint_tokenizer import cleaned_up, read_tokenizer_co
 from capsule_mt.models.piece_tokenizer import LANGUAGE_PREFIX, Pieces, TokenEncoder, tokenizer_json
 from capsule_mt.models.sentencepiece import SentencePieceEncoder, Span, joined_pieces, read_sentencepiece
 from capsule_mt.models.weights import CheckpointError, read_json
-from capsule_mt.text.tokenizer_protocol import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded, byte_ids_of
 
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
 VOCABULARY_FILE, TARGET_VOCABULARY_FILE = "vocab.json", "target_vocab.json"
@@ -70,6 +70,14 @@ class MarianTokenizer:
     @cached_property
     def _target_tokens(self) -> dict[int, str]:
         return {index: token for token, index in self._target_vocabulary.items()}
+
+    @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        return byte_ids_of(self._vocabulary.get, self.unknown_id)
+
+    @cached_property
+    def target_byte_ids(self) -> frozenset[int]:
+        return byte_ids_of(self._target_vocabulary.get, self.unknown_id)
 
     @cached_property
     def language_tokens(self) -> Sequence[str]:

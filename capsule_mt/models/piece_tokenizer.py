@@ -6,6 +6,7 @@ The token id of a piece is its index in its model, or its number in a vocabulary
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
@@ -32,7 +33,7 @@ from capsule_mt.models.sentencepiece import (
     symbols_of,
 )
 from capsule_mt.models.weights import CheckpointError, read_json, write_json
-from capsule_mt.text.tokenizer_protocol import Encoded, LaterOffsets
+from capsule_mt.text.tokenizer_protocol import Encoded, LaterOffsets, byte_ids_of
 
 END, UNKNOWN_TOKEN, PAD = "</s>", "<unk>", "<pad>"
 MAX_CACHED_WORDS, MAX_CACHED_LENGTH = 50_000, 40
@@ -197,7 +198,7 @@ class PieceTokenizer:
         self._texts = TokenTexts(target.texts, target.hidden)
         is_numbered = isinstance(source, NumberedPieces)  # others cut names of languages as they cut any text
         self.language_tokens = list(filter(LANGUAGE_PREFIX.fullmatch, source.texts)) if is_numbered else []
-        self._source_tokens = source.tokens
+        self._source_tokens, self._target_tokens = source.tokens, target.tokens
         self._source = TokenEncoder(source.encoder, source.tokens.__getitem__)
         self._target = TokenEncoder(target.encoder, target.tokens.__getitem__)
 
@@ -218,6 +219,14 @@ class PieceTokenizer:
         """Return the language token that a text begins with, or an empty string."""
         match = LANGUAGE_PREFIX.match(text) if self.language_tokens else None
         return match[0] if match and match[0] in self.language_tokens else ""
+
+    @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        return byte_ids_of(self._source_tokens.__getitem__, self.unknown_id)
+
+    @cached_property
+    def target_byte_ids(self) -> frozenset[int]:
+        return byte_ids_of(self._target_tokens.__getitem__, self.unknown_id)
 
     def encode_target(self, text: str) -> list[int]:
         return self._target.encode(text, [self._end]).ids

@@ -9,7 +9,8 @@ import re
 from capsule_mt.text.casing import NO_WORDS
 from capsule_mt.text.finishing import mark_of
 from capsule_mt.text.reading import Part
-from capsule_mt.text.rules import CASED_WORD, ENCLOSING, SIGN_PAIRS, rows_of
+from capsule_mt.text.rewriting import end_of_marks, has_pair
+from capsule_mt.text.rules import CASED_WORD, ENCLOSING, rows_of
 from capsule_mt.text.sentences import Span, stripped
 
 LAST_WITH_FULL_STOP = "\u052f"  # Latin, Greek and Cyrillic letters end here
@@ -34,23 +35,12 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
     start, end = sentence
     if not any(map(str.isalpha, NO_WORDS.sub("", text[start:end]))):
         return Span(start, start)
-    if not text[start : start + 2].isalpha():
-        for row in rows_of("before"):
-            match = (
-                None if row.when == "no ordinals" and has_ordinals else re.compile(row.match).match(text, start, end)
-            )
-            if match is not None and not (row.when == "unpaired" and _has_pair(match[0], text[start:end])):
-                start = match.end()
+    start = end_of_marks(text, sentence, has_ordinals)
     for row in rows_of("after") if end - start > 1 and not text[end - 1].isalnum() else ():
         match = re.search(row.match, text[start:end])
-        if match is not None and not _has_pair(match[0], text[start:end]):
+        if match is not None and not has_pair(match[0], text[start:end]):
             end -= len(match[0])
     return stripped(text, Span(start, end))
-
-
-def _has_pair(signs: str, sentence: str) -> bool:
-    """Whether some of the signs may be one of a pair of brackets or quotes in the sentence."""
-    return any(not {*pair}.isdisjoint(signs) and {*pair}.issubset(sentence) for pair in SIGN_PAIRS)
 
 
 def without_enclosing(text: str, sentence: Span) -> Span:

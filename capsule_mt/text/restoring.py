@@ -91,7 +91,17 @@ class Layout:
             else:
                 positions.append(entry)
         positions.sort(key=itemgetter(0))
-        return [(offset, self._spaced(tag, offset)) for offset, tag in positions]
+        runs: list[tuple[int, list[int]]] = []
+        for offset, tag in positions:
+            if runs and runs[-1][0] == offset and self._touch(runs[-1][1][-1], tag):
+                runs[-1][1].append(tag)
+            else:
+                runs.append((offset, [tag]))
+        return [(offset, self._spaced(tags, offset)) for offset, tags in runs]
+
+    def _touch(self, tag: int, next_tag: int) -> bool:
+        """Whether two signs have nothing between them in the source, as those of "[]"."""
+        return next_tag == tag + 1 and self.source.parts[tag].is_sign and self.source.parts[next_tag].is_sign
 
     def _point(self, source_offset: int) -> int:
         """Return the index of the word before which a tag at this offset of the source goes."""
@@ -187,18 +197,19 @@ class Layout:
             stop, content = stop + 1, content.removesuffix(self.written[stop])
         return begin, stop
 
-    def _spaced(self, tag: int, offset: int) -> str:
-        """Return the text of a tag, with a space if the source has it alone between two spaces."""
-        item, parts = self.source.parts[tag].written, self.source.parts[max(0, tag - 1) : tag + 2]
-        texts = [part.written or part.text for part in parts]
+    def _spaced(self, tags: list[int], offset: int) -> str:
+        """Return the text of a tag, or of signs that touch, with a space if the source has one on both sides."""
+        tag, end = tags[0], tags[-1] + 1
+        item = "".join(part.written for part in self.source.parts[tag:end])
+        texts = [part.written or part.text for part in self.source.parts[max(0, tag - 1) : end + 1]]
         if self.source.parts[tag].is_sign:
             if texts[0][-1:].isalnum() and offset and self.text[offset - 1].isalnum():  # as in "Windows\xae"
                 return item
             starts = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
             is_before_word = offset in starts or re.compile(r" [\W_][^\W_]").match(self.text, offset - 1) is not None
-            following = next((part.text for part in self.source.parts[tag + 1 : tag + 2]), "")
-            is_emoji = self.source.parts[tag].edit.kind == "emoji"
-            space = " " if is_emoji or not following[:1].isalnum() else ""  # as in "\xa1Hello"
+            following = next((part.text for part in self.source.parts[end : end + 1]), "")
+            begins_word = following[:1].isalnum() and not texts[0][-1:].isalnum()  # as in "\xa1Hello"
+            space = "" if begins_word and self.source.parts[tag].edit.kind != "emoji" else " "
             return f"{item}{space}" if is_before_word else f" {item}"
         if tag in self.partners or len(texts) < 3 or not (texts[0][-1:].isspace() and texts[2][:1].isspace()):
             return item

@@ -22,6 +22,7 @@ from capsule_mt.text.rules import (
     LACKED_FORMULA,
     LACKED_LETTER,
     LACKED_SIGN,
+    SIGN_PAIRS,
     SIGNED_NUMBER,
     Row,
     of_table,
@@ -36,7 +37,10 @@ REACH = 16  # characters before a word that decide whether it begins a sentence
 BEFORE_CODE_COMMA, MAX_CODE = r"(?:[=_:/\\@<>{}]|\w\(|\.[a-z]{2})\S*\Z", 64
 ROMAN_WORD = r"(?:[ivxlcdm]+|[IVXLCDM]+)\Z"  # also the size "XXXL"
 COMBINING_MARK = "\u0301"  # in the copy of a form for late rows, each mark that combines
+OPERATORS = "&*@^"  # beside signs of mathematics: "A & B", "5 * 3"
+IN_WORD = r"(?<=[^\W_])[&@](?=[^\W_])"  # "AT&T"; but the star of "Lehrer*innen" leaves a word
 EM_DASH = "\u2014"
+LINE = rf"[^\s{BREAK}][^\n{BREAK}]*"
 REPEATED = r"(?P<letter>[a-zA-Z])(?P=letter){2,}"
 # How rare a word may be that loses a letter which stands three times inside it: German compounds such as "Missstand"
 # are rarer. Chosen on 29 of them and 50 typed words; of others, 29 of 29 compounds stay, and 52 of 55 words change.
@@ -262,12 +266,24 @@ class Rewriter(NamedTuple):
         """Yield the edits of a form for characters that the vocabulary lacks."""
         marks = {ord(character): COMBINING_MARK for character in set(form.text) if combines(character)}
         marks |= {ord(character): _lacked_mark(character) for character in lacked}
-        shadow = form.text.translate(marks)
+        in_words = re.sub(IN_WORD, lambda sign: LACKED_LETTER if sign[0] in lacked else sign[0], form.text)
+        shadow = in_words.translate(marks)
         if ITEM in shadow and "numbers" in self.kinds:  # a kept number may be that of an amount
             numbers = {offset for offset, edit in form.copies_in(0, len(shadow)) if edit.row == "number"}
             shadow = "".join("0" if offset in numbers else letter for offset, letter in enumerate(shadow))
+        shadow = self._with_list_marks(shadow, form.text)
         rows = [row for row in rows_of("late") if not row.kind or row.kind in self.kinds]
         return self._scanned(shadow, rows, form=form)
+
+    def _with_list_marks(self, shadow: str, text: str) -> str:
+        """Return the copy of a form for late rows with the list mark of each line as it is: the edges copy it."""
+        parts: list[str] = []
+        end = 0
+        for line in re.finditer(LINE, text):
+            start, stop = line.start(), end_of_marks(text, Span(*line.span()), rules_of(self.src_lang).has_ordinals)
+            parts += (shadow[end:start], text[start:stop])
+            end = stop
+        return "".join([*parts, shadow[end:]])
 
 
 @of_table
@@ -285,7 +301,7 @@ def _needs(kinds: Collection[str], normalises: bool) -> Sequence[tuple[Row, re.P
 def _lacked_mark(character: str) -> str:
     if character.isalnum() or character == "_":
         return LACKED_LETTER
-    return LACKED_FORMULA if unicodedata.category(character) == "Sm" else LACKED_SIGN
+    return LACKED_FORMULA if unicodedata.category(character) == "Sm" or character in OPERATORS else LACKED_SIGN
 
 
 @of_table
@@ -404,6 +420,26 @@ def keep_edits(text: str, kinds: Collection[str]) -> Sequence[Edit]:
 @partial(of_table, maxsize=8)  # several steps ask for those of the same text
 def _keep_edits(text: str, kinds: tuple[str, ...]) -> Sequence[Edit]:
     return Rewriter(cast(Vocabulary, None), kinds, copies=False, normalises=False).read(text).edits  # no row asks it
+
+
+def end_of_marks(text: str, sentence: Span, has_ordinals: bool = True) -> int:
+    """Return where the list marks before a sentence, or a line, end.
+
+    has_ordinals: the language writes ordinal numbers with a full stop, so "3." may belong to the sentence.
+    """
+    start, end = sentence
+    if text[start : start + 2].isalpha():
+        return start
+    for row in rows_of("before"):
+        match = None if row.when == "no ordinals" and has_ordinals else re.compile(row.match).match(text, start, end)
+        if match is not None and not (row.when == "unpaired" and has_pair(match[0], text[start:end])):
+            start = match.end()
+    return start
+
+
+def has_pair(signs: str, sentence: str) -> bool:
+    """Whether some of the signs may be one of a pair of brackets or quotes in the sentence."""
+    return any(not {*pair}.isdisjoint(signs) and {*pair}.issubset(sentence) for pair in SIGN_PAIRS)
 
 
 def known_form(text: str, vocabulary: Vocabulary) -> str:

@@ -148,7 +148,7 @@ class Segmenter(NamedTuple):
                 if self.copies and piece.parts[-1].end == sentence.end and not piece.was_cut:
                     piece = self._with_final_mark(piece, sentence.end)
                 unknown, copied_tokens = unknown_tokens(self.tokenizer, piece.text, piece.encoded), piece.copied_tokens
-                document.num_unknown += len(unknown - copied_tokens)
+                document.num_unknown += self._count_foreign(piece.ids, unknown - copied_tokens)
                 document.num_tokens += len(piece.ids) - len(copied_tokens)
                 if unknown - copied_tokens and self.copies:
                     piece = self._without_unknown_words(piece, unknown)
@@ -176,10 +176,14 @@ class Segmenter(NamedTuple):
             text = edit.back or ""
             encoded = self.tokenizer.encode(text)
             num_special = sum(token in self.tokenizer.special_ids for token in encoded.ids)
-            document.num_unknown += len(unknown_tokens(self.tokenizer, text, encoded))
+            document.num_unknown += self._count_foreign(encoded.ids, unknown_tokens(self.tokenizer, text, encoded))
             document.num_tokens += len(encoded.ids) - num_special
         if not is_read and any(edit.row == "unknown word" for edit in lacked):
             document.foreign.append(Span(lacked[0].start, lacked[-1].end))
+
+    def _count_foreign(self, ids: Sequence[int], unknown: Iterable[int]) -> int:
+        """Count the unknown tokens without those of ASCII signs, which texts of any language may have."""
+        return sum(ids[index] not in self.tokenizer.byte_ids for index in unknown)
 
     def _without_long_words(self, document: Document, text: str) -> str:
         """Return a text with line breaks instead of words that are too long, so that no sentence has them."""

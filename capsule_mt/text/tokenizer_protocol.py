@@ -6,6 +6,10 @@ from itertools import pairwise
 from operator import eq
 from typing import Any, NamedTuple, Protocol
 
+# the signs of ASCII that a vocabulary may lack, and the pieces of a byte that then stand for them
+RARE_SIGNS = r"#$%&()*+/:;<=>@[\]^_`{|}~"
+BYTE_PIECES = tuple(f"<0x{ord(sign):02X}>" for sign in RARE_SIGNS)
+
 
 class Encoded(NamedTuple):
     """A text as the model reads it: token ids with special tokens, and the characters that each token stands for.
@@ -46,6 +50,7 @@ class Tokenizer(Protocol):
 
     unknown_id: the token for what the vocabulary lacks; `None` without such a token.
     special_ids: tokens without text: start, end, padding.
+    byte_ids, target_byte_ids: `byte_ids_of` the vocabularies of sources and translations.
     language_tokens: the target languages of a multilingual OPUS-MT model, such as ">>deu<<"; else empty.
     """
 
@@ -54,6 +59,12 @@ class Tokenizer(Protocol):
 
     @property
     def special_ids(self) -> frozenset[int]: ...
+
+    @property
+    def byte_ids(self) -> frozenset[int]: ...
+
+    @property
+    def target_byte_ids(self) -> frozenset[int]: ...
 
     @property
     def language_tokens(self) -> Sequence[str]: ...
@@ -71,11 +82,24 @@ class Tokenizer(Protocol):
         ...
 
 
+def byte_ids_of(id_of: Callable[[str], int | None], unknown_id: int | None) -> frozenset[int]:
+    """Return the ids of bytes that stand for the signs of ASCII that a vocabulary may lack.
+
+    id_of: returns the id of a piece; `unknown_id` or `None` for one that the vocabulary lacks.
+    """
+    return frozenset(token for token in map(id_of, BYTE_PIECES) if token is not None) - {unknown_id}
+
+
 def unknown_tokens(tokenizer: Tokenizer, text: str, encoded: Encoded) -> set[int]:
     """Return the indices of tokens for what the vocabulary lacks: unknown tokens, and bytes of a character."""
     ids, unknown_id = encoded.ids, tokenizer.unknown_id
     unknown = {index for index, token in enumerate(ids) if token == unknown_id} if unknown_id in ids else set()
-    if not encoded.may_have_bytes or text.isascii():  # a fast answer for most texts
+    if not encoded.may_have_bytes:
+        return unknown
+    byte_ids = tokenizer.byte_ids
+    if not byte_ids.isdisjoint(ids):
+        unknown |= {index for index, token in enumerate(ids) if token in byte_ids}
+    if text.isascii():  # a fast answer for most texts
         return unknown
     offsets = encoded.offsets
     # bytes of one character share its offsets, and none of them is text alone

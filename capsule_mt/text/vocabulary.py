@@ -65,7 +65,8 @@ class Vocabulary:
             ids = self._tokenizer.encode_target(probe)
             # a byte of a character is no text alone
             is_broken = any("\ufffd" in self._tokenizer.decode([token]) for token in ids)
-            return self._tokenizer.unknown_id not in ids and not is_broken
+            lacked_ids = {self._tokenizer.unknown_id, *self._tokenizer.target_byte_ids}
+            return lacked_ids.isdisjoint(ids) and not is_broken
         return not unknown_tokens(self._tokenizer, probe, self._tokenizer.encode(probe))
 
     @_remembered

@@ -1,11 +1,13 @@
 """A tokenizer of transformers as `capsule_mt.text` knows tokenizers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import cast
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from capsule_mt.models.languages import code_of
-from capsule_mt.text.tokenizer_protocol import Encoded
+from capsule_mt.text.tokenizer_protocol import Encoded, byte_ids_of
 from capsule_mt.text.words import Offsets, locate_tokens
 from hf_capsule_mt.modeling.target_text import decode_target
 
@@ -36,6 +38,24 @@ class TransformersTokenizer:
         self.special_ids = frozenset(tokenizer.all_special_ids) - {self.unknown_id}
         self.language_tokens = language_tokens(tokenizer)
         self.settings: dict[str, object] = {}
+
+    @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        return self._byte_ids()
+
+    @cached_property
+    def target_byte_ids(self) -> frozenset[int]:
+        if not (getattr(self.tokenizer, "separate_vocabs", False) or hasattr(self.tokenizer, "target_vocab_size")):
+            return self.byte_ids
+        self.tokenizer._switch_to_target_mode()
+        try:
+            return self._byte_ids()
+        finally:
+            self.tokenizer._switch_to_input_mode()
+
+    def _byte_ids(self) -> frozenset[int]:
+        id_of = cast(Callable[[str], int | None], self.tokenizer.convert_tokens_to_ids)  # of one token
+        return byte_ids_of(id_of, self.unknown_id)
 
     @property
     def is_multilingual(self) -> bool:

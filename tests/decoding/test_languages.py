@@ -598,7 +598,7 @@ def test_the_pieces_of_nllb_are_read_as_its_tokenizer_json(settings, folders, tm
     pieces, expected = nllb_tokenizer(str(tmp_path / "nllb")), FileTokenizer(tmp_path / "nllb")
     for name in ("vocabulary_sizes", "language_codes", "special_ids", "unknown_id", "end_id", "target_texts"):
         assert getattr(pieces, name) == getattr(expected, name), name
-    for name in ("source_language", "ends_with_language", "cleans_up"):
+    for name in ("source_language", "ends_with_language", "cleans_up", "byte_ids", "target_byte_ids"):
         assert getattr(pieces, name) == getattr(expected, name), name
     library = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "nllb" / "sentencepiece.bpe.model"))
     for language, text in SENTENCES.items():

@@ -5,6 +5,7 @@ from transformers import AutoTokenizer
 
 from capsule_mt.models.checkpoint_tokenizer import FileTokenizer
 from hf_capsule_mt.data import sentence_pairs, train_separate_tokenizers
+from hf_capsule_mt.decoding.transformers_tokenizer import TransformersTokenizer
 from hf_capsule_mt.modeling.target_text import decode_target
 from tests.golden.make import TOKENIZER
 
@@ -33,3 +34,7 @@ def test_it_equals_that_of_transformers(kind, tmp_path):
         assert light.decode(targets) == decode_target(heavy, [heavy.pad_token_id, *targets, heavy.pad_token_id])
     assert light.unknown_id == heavy.unk_token_id
     assert light.special_ids == set(heavy.all_special_ids) - {heavy.unk_token_id}
+    adapter = TransformersTokenizer(heavy)
+    assert light.byte_ids == adapter.byte_ids
+    assert light.target_byte_ids == adapter.target_byte_ids
+    assert light.byte_ids

@@ -16,7 +16,8 @@ SLEEPS = "Er schläft."
 ASLEEP = "He's sleeping."
 # the sentence is translated as if it stood alone
 AROUND = [
-    *("- {}", "• {}", "> {}", "# {}", "1) {}", "a) {}", "- [x] {}", "😀 {}", "{} 😀", "{}  ", "\t{}", "{}\r"),
+    *("- {}", "• {}", "> {}", "# {}", "1) {}", "a) {}", "- [x] {}", "* [ ] {}", "> # {}"),
+    *("😀 {}", "{} 😀", "{}  ", "\t{}", "{}\r"),
     *("{} https://example.org/a.", "{} 3.", "{}\n\n{}", "- {}\n- {}", "{} `x = 1`"),
 ]
 # a sentence, and the item in it that its translation must have
@@ -32,6 +33,10 @@ INSIDE = [
     ("Er ♥ den Hut.", "♥"),
     ("Das ist Λógos.", "Λógos"),
     ("%d Hüte sind rot.", "%d"),
+    ("Er hat [drei] Hunde.", "[three] dogs"),
+    ("Er kauft Brot &.", "bread &."),
+    ("Wo sind Tom & Maria?", "Tom & Mary?"),
+    ("Was ist das *?", "that *?"),
     ("© Das Wetter ist gut.", "© "),
 ]
 

@@ -60,7 +60,7 @@ def test_a_converted_student_has_its_pieces_beside_tokenizer_json(kind, tmp_path
     for text in (*SOURCES, "a </s> b<unk>", "  the  man ", "ox", "<pad>", "<unused 12>", "\ufb01\u0301", ""):
         assert tokenizer.encode(text).ids == by_json.encode(text).ids
         assert tokenizer.encode_target(text) == by_json.encode_target(text)
-    for name in ("vocabulary_sizes", "special_ids", "unknown_id", "language_tokens"):
+    for name in ("vocabulary_sizes", "special_ids", "unknown_id", "byte_ids", "target_byte_ids", "language_tokens"):
         assert getattr(tokenizer, name) == getattr(by_json, name)
     (out / "source.spm").unlink()
     assert isinstance(load_model(out).tokenizer, FileTokenizer)

@@ -7,13 +7,13 @@ from capsule_mt.text.reading import Piece, parts_in
 from capsule_mt.text.rewriting import Form, Rewriter, keep_edits
 from capsule_mt.text.rules import COPIED_KINDS
 from capsule_mt.text.tokenizer_protocol import Encoded
-from capsule_mt.text.vocabulary import Vocabulary
+from capsule_mt.text.vocabulary import NEVER_LACKED, Vocabulary
 
 
 class WordTokenizer:
     """Each word is a token."""
 
-    unknown_id, special_ids = 0, frozenset({1})
+    unknown_id, special_ids, byte_ids, target_byte_ids = 0, frozenset({1}), frozenset(), frozenset()
 
     def __init__(self, language_tokens=(), unknown=()):
         self.words = ["<unk>", "</s>", *language_tokens]
@@ -40,7 +40,8 @@ class WordTokenizer:
 class CharacterTokenizer:
     """A token for each of these texts; other texts are cut into characters."""
 
-    unknown_id, special_ids, language_tokens = 0, frozenset({1}), ()
+    unknown_id, special_ids, byte_ids, target_byte_ids = 0, frozenset({1}), frozenset(), frozenset()
+    language_tokens = ()
 
     def __init__(self, texts):
         self.tokens = ["<unk>", "</s>", *texts]
@@ -56,6 +57,14 @@ class CharacterTokenizer:
 
     def decode(self, ids):
         return "".join(self.tokens[token] for token in ids if token > 1)
+
+
+class ByteTokenizer(CharacterTokenizer):
+    """A token for each letter, digit and common mark, and the piece of a byte for each of some signs of ASCII."""
+
+    def __init__(self, signs):
+        super().__init__([*NEVER_LACKED, *signs])
+        self.byte_ids = self.target_byte_ids = frozenset(map(self.tokens.index, signs))
 
 
 def form_of(text, tokenizer, kinds=COPIED_KINDS, **options):

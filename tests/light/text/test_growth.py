@@ -63,7 +63,8 @@ FILES = {
 class SpacedWords:
     """A tokenizer of words between spaces, and of Latin letters only, that takes constant time for a word."""
 
-    unknown_id, special_ids, language_tokens = 0, frozenset({1}), ()
+    unknown_id, special_ids, byte_ids, target_byte_ids = 0, frozenset({1}), frozenset(), frozenset()
+    language_tokens = ()
 
     def __init__(self):
         self.ids, self.words = {}, ["", ""]

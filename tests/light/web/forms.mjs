@@ -16,7 +16,7 @@ function encode(text) {
   return { ids: [...parts.map((part) => ids.get(part) ?? 0), 1], offsets: [...offsets, null] };
 }
 
-const vocabulary = new Vocabulary({ encode, encodeTarget: (text) => encode(text).ids, decode: () => "a" }, 0, [1]);
+const vocabulary = new Vocabulary({ encode, encodeTarget: (text) => encode(text).ids, decode: () => "a", byteIds: new Set() }, 0, [1]);
 const call = { vocabulary, rules, groupings, kinds: COPIED_KINDS, copies: true, normalises: true };
 
 /** Whether a form is its text with each edit in place, but for the case of letters. */

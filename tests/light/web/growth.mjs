@@ -24,7 +24,7 @@ function encode(text) {
   return { ids: [...matches.map(([word]) => idOf(word)), 1], offsets: [...matches.map(({ 0: word, index }) => [index, index + word.length]), null] };
 }
 
-const vocabulary = new Vocabulary({ encode, encodeTarget: (text) => encode(text).ids, decode: () => "a" }, 0, [1]);
+const vocabulary = new Vocabulary({ encode, encodeTarget: (text) => encode(text).ids, decode: () => "a", byteIds: new Set() }, 0, [1]);
 const segmenter = new Segmenter(vocabulary, rules, Infinity, new Set([0, 1]), [",", "."]);
 const typography = { quotes: ["“", "”"], colon: "\xa0:", spaces: true, dotless_i: false };
 /** Return a text as a piece of which items are kept, and nothing else changes. */

@@ -77,6 +77,7 @@ ODD = [
     "",
     "   ",
     "Ünïcödé ﬁne ①② \uff46\uff55 e\u0301a\u0308 \u1100\u1161\u11a8 😀 👨‍👩‍👧 a\tb\u00a0c\u3000d",
+    "- [x] Kauf [zwei] Hunde & Brot.\nTom & Maria lesen C# [], R&D = *gut*.",
     "日本語。テキスト。 <unk> </s> <0x41> ▁x \uf8ff “quotes” — $5 +3 =x ^ `|~",
     "x" * 300,
     "sehr " * 300 + "lang",

@@ -19,7 +19,7 @@ import { Form, formOf as readAs, itemsIn, keepEdits, knownForm, withoutTags } fr
 import { restored } from "./restoring.js";
 import { joinTranslations, Segmenter } from "./segments.js";
 import { splitSentences, splitToFit, stripped } from "./sentences.js";
-import { Vocabulary } from "./vocabulary.js";
+import { unknownTokens, Vocabulary } from "./vocabulary.js";
 
 const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
 const { rules, words_of_checks: wordsOfChecks, typography, groupings, entities: names, examples } = JSON.parse(readFileSync(0));
@@ -149,7 +149,7 @@ function segmenterOfWords(unknown) {
     return { ids: [...matches.map(([word]) => idOf(word)), 1], offsets: [...offsets, null] };
   };
   const decode = (ids) => ids.filter((token) => token !== 1).map((token) => words[token]).join(" ");
-  const segmenter = new Segmenter(new Vocabulary({ encode, decode }, 0, [1]), rules.en, Infinity, new Set([0, 1]));
+  const segmenter = new Segmenter(new Vocabulary({ encode, decode, byteIds: new Set() }, 0, [1]), rules.en, Infinity, new Set([0, 1]));
   return { segmenter, encode, decode, words };
 }
 
@@ -180,9 +180,10 @@ function translated({ text, unknown, outputs }) {
 const { tags, copied, counts } = vectors("restoring");
 answers.restoring = { tags: tags.map(translated), copied: copied.map(translated), counts: counts.map(translated) };
 
-// a vocabulary that has these texts; it cuts others into characters
-function vocabularyOf(texts) {
-  const tokens = ["<unk>", "</s>", ...texts];
+// a vocabulary that has these texts; it cuts others into characters, and has a piece of a byte for each of `bytes`
+function vocabularyOf(texts, bytes = []) {
+  const tokens = ["<unk>", "</s>", ...texts, ...bytes];
+  const byteIds = new Set(Array.from(bytes, (sign) => tokens.lastIndexOf(sign)));
   const encode = (text) => {
     const pieces = tokens.includes(text) ? [text] : Array.from(text);
     let end = 0;
@@ -190,7 +191,7 @@ function vocabularyOf(texts) {
     return { ids: [...pieces.map((piece) => Math.max(tokens.indexOf(piece), 0)), 1], offsets: [...offsets, null] };
   };
   const decode = (ids) => ids.filter((token) => token > 1).map((token) => tokens[token]).join("");
-  return new Vocabulary({ encode, decode, encodeTarget: (text) => encode(text).ids }, 0, [1]);
+  return new Vocabulary({ encode, decode, encodeTarget: (text) => encode(text).ids, byteIds }, 0, [1]);
 }
 
 const { characters, words, plain, invisible, cases: forms, given } = vectors("normal");
@@ -206,6 +207,17 @@ answers.normal = {
   given: given.map(({ text }) => ({ text, form: knownForm(text, vocabulary) })),
   plain: Object.fromEntries(Object.entries(plain).map(([form, variants]) => [form, Array.from(variants, (variant) => normalForm(`1${variant}b`).text.slice(1, -1))])),
   invisible: Array.from(invisible, (character) => normalForm(`b${character}b`).text.slice(1, -1)).join(""),
+};
+
+const lacked = vectors("lacked");
+const byteVocabulary = vocabularyOf("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?'\"-", lacked.bytes);
+answers.lacked = {
+  cases: lacked.cases.map(({ text }) => {
+    const { form, pieces } = new Segmenter(byteVocabulary, rules.en, Infinity, new Set([0, 1])).document(text);
+    const signs = form.edits.filter(({ row }) => row === "lacked sign").map(({ back }) => back);
+    const unknown = [...unknownTokens(byteVocabulary, text, byteVocabulary.tokenizer.encode(text))];
+    return { text, unknown, read: pieces.map((piece) => piece.text), signs };
+  }),
 };
 
 const capitals = vectors("capitals");
