@@ -3,7 +3,10 @@
 import json
 import os
 import re
+import ssl
+import urllib.error
 import urllib.parse
+import urllib.request
 from typing import Any
 
 from capsule_mt.catalog.entries import (
@@ -31,10 +34,26 @@ PICKLED_FILES = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?")
 WEIGHTS_FILE, PICKLED = "model.safetensors", "pytorch_model.bin"
 CONVERTER, CONVERSION = "SFconvertbot", "Adding `safetensors` variant of this model"
 WEIGHTS = re.compile(r"(model.*|int8)\.safetensors")
+PROBE_TIMEOUT = 10.0  # seconds
 
 
 def site() -> str:
     return (os.environ.get(HUB) or SITE).rstrip("/")
+
+
+def connection_error() -> str | None:
+    """Return why the hub cannot be reached; `None` if it answers anything.
+
+    `None` also if this Python does not trust its certificate: huggingface_hub brings certificates of its own.
+    """
+    try:
+        urllib.request.urlopen(urllib.request.Request(site(), method="HEAD"), timeout=PROBE_TIMEOUT).close()
+    except urllib.error.HTTPError:
+        return None
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        return None if isinstance(reason, ssl.SSLError) else f"{site()} cannot be reached ({reason})"
+    return None
 
 
 def entry_of(name: str) -> CatalogEntry:

@@ -43,7 +43,7 @@ from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_output_folder, naming_errors, read_object, remove_partials, write_output
 from capsule_mt.files.reading import open_text
-from capsule_mt.models.loading import CONFIG_FILE, is_ctranslate2
+from capsule_mt.models.loading import CONFIG_FILE, is_ctranslate2, refuse_adapter
 from capsule_mt.models.shipped import CALIBRATION_FILE, OLD_CALIBRATION_FILE, calibration_beside
 
 STATE_OF_TRAINING = ".pt", ".pth"
@@ -86,6 +86,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
+    refuse_adapter(arguments.model)  # it takes its configuration from the model beside it
     if arguments.output is not None:
         check_output_folder(arguments.output)
     for file in (arguments.source, arguments.target, *(arguments.align_with or ())):

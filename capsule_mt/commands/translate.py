@@ -75,7 +75,7 @@ from capsule_mt.files.windows import (
     write_windows,
 )
 from capsule_mt.formats.registry import INDEX
-from capsule_mt.formats.units import Parsed, Translated, facts_of, has_other_placeholders
+from capsule_mt.formats.units import Parsed, Translated, facts_of
 from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_unit
 from capsule_mt.options.table import offered
 from capsule_mt.text.rules import KEEP_KINDS
@@ -376,11 +376,15 @@ def note_foreign(
     warn_of_share(template, num_foreign, len(texts), "texts")
 
 
-def note_placeholders(texts: list[str], records: list[list[dict[str, Any]]]) -> None:
-    """Note in the records which translations lack a placeholder of their text, or have another one."""
-    for text, records_of_text in zip(texts, records, strict=True):
-        for record in records_of_text:
-            record["has_other_placeholders"] = has_other_placeholders(text, record["translation_text"])
+def noting(parsed: Parsed | None) -> Callable[[int, list[dict[str, Any]]], None]:
+    """Return a function that notes in the records of a unit what became of its placeholders; lines have none."""
+
+    def note(index: int, records: list[dict[str, Any]]) -> None:
+        if parsed is not None:
+            for record in records:
+                record.update(parsed.units[index].facts(record["translation_text"]))
+
+    return note
 
 
 def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Iterator[Window]:
@@ -527,8 +531,6 @@ def line_translator(
             explain(line, translations[0])
         if other_language is not None:
             note_foreign(lines, records, other_language)
-        if arguments.format != LINES:
-            note_placeholders(lines, records)
         return records
 
     return translate
@@ -632,6 +634,7 @@ def main() -> int:
             **({} if arguments.coverage is None else {"needs_check": needs_check}),
             strict=arguments.strict,
             labels=labels,
+            note=noting(parsed),
         )
         output = None
         if resumes:

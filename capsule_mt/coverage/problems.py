@@ -80,7 +80,7 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
     """Return what to check in a translation, most certain first.
 
     Args:
-        record: what is known about it: any of `language`, `unknown`, `has_other_placeholders`,
+        record: what is known about it: any of `language`, `unknown`, `has_other_placeholders`, `lost_number`,
             `coverage` (as for `problems_of`) and `judgement` (`capsule_mt.files.lines.judgement_record`).
     """
     problems = [problem_of("empty")] if source.strip() and not translation.strip() else []
@@ -88,6 +88,8 @@ def problems_in(source: str, translation: str, record: Values) -> list[Problem]:
         problems.append(problem_of("language", language=record["language"]))
     if "unknown" in record:
         problems.append(problem_of("unreadable", part=f"{record['unknown']:.0%}"))
+    if "lost_number" in record:
+        problems.append(problem_of("plural", number=record["lost_number"]))
     coverage = record.get("coverage")
     if coverage is not None:
         problems += problems_of(coverage, source, translation)

@@ -44,6 +44,11 @@ REASONS: Mapping[str, Reason] = {
     "empty": Reason("fault", "The translation is empty.", "a translation without text"),
     "unreadable": Reason("fault", "The model cannot read {part} of the text.", "letters that the model lacks"),
     "items": Reason("fault", "The placeholders are others, or in another order.", "placeholders of a file's format"),
+    "plural": Reason(
+        "fault",
+        "Not in the file: a plural form must have its number {number} once.",
+        "a plural form that lost its number",
+    ),
     "placeholders": _of_item("fault", "placeholder", "one more often on one side"),
     "tags": _of_item("fault", "tag", "one more often on one side"),
     "urls": _of_item("fault", "address", "one more often on one side"),

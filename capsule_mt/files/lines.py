@@ -20,6 +20,7 @@ class RowMaker:
         columns: returns the lines of each output file for the index of a line, the line, and its result or `Failure`.
             A line for which it raises a `ValueError`, such as for numbers that are not finite, has failed.
         prefix: the beginning of a message, before the number of the line.
+        note: adds to a result what only the index of its line tells.
         needs_check: whether a person should check the result of a line.
         strict: raise the first failure.
         labels: names of the lines in messages, instead of numbers.
@@ -35,9 +36,10 @@ class RowMaker:
         strict: bool = False,
         probe: Any = None,
         labels: Sequence[str] | None = None,
+        note: Callable[[int, Any], None] = lambda index, result: None,
     ) -> None:
         self.translate, self.columns, self.prefix, self.needs_check = translate, columns, prefix, needs_check
-        self.strict, self.probe, self.labels = strict, probe, labels
+        self.strict, self.probe, self.labels, self.note = strict, probe, labels, note
         self.failures: dict[int, str] = {}  # reasons by the index of the line
         self.flagged = 0
 
@@ -46,6 +48,8 @@ class RowMaker:
         rows, failures = [], {}
         results = translate_lines(self.translate, lines, self.probe)
         for index, line, result in zip(indices, lines, results, strict=True):
+            if not isinstance(result, Failure):
+                self.note(index, result)
             try:
                 columns = self.columns(index, line, result)
             except ValueError as error:

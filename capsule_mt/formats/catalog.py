@@ -78,6 +78,10 @@ class Message:
             offset = match.end()
         self._markup.add_text(text[offset:], fixed)
 
+    @property
+    def numbers(self) -> Mapping[str, str]:
+        return {} if self._icu is None else self._icu.numbers
+
     def filled(self, results: Sequence[Translated]) -> str | None:
         """Return the translated message, `None` if it stays as it is."""
         if self._stays:
@@ -168,7 +172,7 @@ class Plural:
         self._messages = {message.text: message for message in sources.values()}
         self.note = ""
         self._message = PluralMessage({category: message.text for category, message in sources.items()}, forms)
-        self.texts = self._message.texts
+        self.texts, self.numbers = self._message.texts, self._message.numbers
 
     def filled(self, results: Sequence[Translated]) -> dict[str, str] | None:
         """Return the text of each form, `None` if the message stays as it is."""
@@ -241,7 +245,8 @@ class Catalog:
         """Add a message; `write` takes its translation, a text or one for each form, and whether it needs a review."""
         if message.texts:
             self._messages.append((message, write))
-            self.units += [Unit(text, location, message.note) for text in message.texts]
+            numbers = getattr(message, "numbers", {})  # of messages with plural forms
+            self.units += [Unit(text, location, message.note, numbers.get(text, "")) for text in message.texts]
 
     def _state_language(self) -> None:
         """Update the language that the file states, if any."""

@@ -60,6 +60,7 @@ class IcuMessage:
         if end != len(message) or all(isinstance(part, str) for part in parts):
             raise NotIcuError("it does not have branches")
         self.texts: list[str] = []
+        self.numbers: dict[str, str] = {}  # of plurals, as in `PluralMessage`
         self._doubles_apostrophes = "''" in message
         self._rule = rule
         self._num_leaves = 0
@@ -128,6 +129,7 @@ class IcuMessage:
         message: PluralMessage,
     ) -> Callable[[Sequence[Translated], Restore], str | None]:
         indices = [self._add(text) for text in message.texts]
+        self.numbers |= message.numbers
 
         def fill(translations: Sequence[Translated], restore: Restore) -> str | None:
             branches = {selector: fill(translations, restore) for selector, fill in explicit.items()}

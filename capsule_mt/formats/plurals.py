@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from capsule_mt.formats.units import Translated
+from capsule_mt.formats.units import Translated, parts_around
 from capsule_mt.text.keeping import placeholders_of
 from capsule_mt.text.languages import language_of
 from capsule_mt.text.rules import NUMBER_PLACEHOLDER
@@ -159,6 +159,11 @@ class PluralMessage:
             self._forms[name] = Form(self.texts.index(text), source, sample if shown else "", shown)
 
     @property
+    def numbers(self) -> dict[str, str]:
+        """The number in each text that stands for the placeholder, by the text."""
+        return {self.texts[form.text_index]: form.sample for form in self._forms.values() if form.sample}
+
+    @property
     def sources(self) -> dict[str, str]:
         """The text of each form in the source language, with its placeholder."""
         return {name: form.source for name, form in self._forms.items()}
@@ -200,5 +205,5 @@ def number_placeholder(text: str, placeholder: str | None = None) -> str:
 def _with_placeholder(translated: Translated, form: Form) -> Translated:
     if translated.text is None or not form.sample:
         return translated
-    parts = re.split(rf"(?<!\d){form.sample}(?!\d)", translated.text)
+    parts = parts_around(form.sample, translated.text)
     return translated._replace(text=form.placeholder.join(parts) if len(parts) == 2 else None)

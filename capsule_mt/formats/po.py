@@ -92,13 +92,13 @@ class PoFile:
                     self.units.append(Unit(sources[0], f"line {entry.line}"))
                 continue
             entities = Entities(BOUNDARY.join(map(without_key, sources)))
-            texts, message = entities.text.split(BOUNDARY), None
+            texts, message, numbers = entities.text.split(BOUNDARY), None, dict[str, str]()
             if len(sources) == 2:
                 self._forms = self._forms or self._read_forms()
                 message = PluralMessage({"one": texts[0], "other": texts[1]}, self._forms)
-                texts = message.texts
+                texts, numbers = message.texts, message.numbers
             self._pending.append((entry, message, entities))
-            self.units += [Unit(text, f"line {entry.line}") for text in texts]
+            self.units += [Unit(text, f"line {entry.line}", number=numbers.get(text, "")) for text in texts]
         if self._is_of_other_language and self.units:
             old = LANGUAGE.search(self._header_value)
             note = f"the header's `{old[0].strip()[:50] if old else ''}` becomes `Language: {self._language}`"

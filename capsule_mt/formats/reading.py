@@ -17,7 +17,6 @@ from capsule_mt.formats.units import (
     Parsed,
     Translated,
     Unit,
-    has_other_placeholders,
     named_errors,
     notes_of,
     translated,
@@ -230,7 +229,8 @@ def translate_file(
         translate_file(page, "html", translator, name="page.html")
 
     These cause a warning: a text that stays in the source language, a language that the file states and that changes,
-    and a translation with other placeholders, in place of which some formats keep the text.
+    a translation with other placeholders, in place of which some formats keep the text, and one of a plural form that
+    lost its number.
 
     Args:
         translate: a `Translator`, or another callable that takes a list of texts, and `keep`, and returns a
@@ -257,10 +257,15 @@ def translate_file(
     kept = translate.keywords.get("keep", ()) if isinstance(translate, partial) else ()
     translations = translate(texts, keep=list(dict.fromkeys((*parsed.keep, *kept))))
     for unit, translation in zip(parsed.units, translations, strict=True):
-        if has_other_placeholders(unit.text, translation.text):
+        facts = unit.facts(translation.text)
+        if facts["has_other_placeholders"]:
             warn(f"{name}, {unit.location}: the placeholders of the translation differ from the text's: check it")
-    pairs = zip(texts, translations, strict=True)
-    return parsed.write([translated(text, translation) for text, translation in pairs])
+        if "lost_number" in facts:
+            from capsule_mt.coverage.problems import problem_of  # late: most files have no such text
+
+            warn(f"{name}, {unit.location}: {problem_of('plural', number=unit.number).message}")
+    pairs = zip(parsed.units, translations, strict=True)
+    return parsed.write([translated(unit, translation) for unit, translation in pairs])
 
 
 def target_language_of(translate: Callable[..., object]) -> str | None:

@@ -40,11 +40,20 @@ class Unit(NamedTuple):
 
     location: where it stands: "line 7", "cue 3".
     note: which part stays untranslated and why, or what else a person should know.
+    number: the digits in the text that stand for the placeholder of a plural form. Where a translation does not have
+        them exactly once, the file gets another form's.
     """
 
     text: str
     location: str
     note: str = ""
+    number: str = ""
+
+    def facts(self, translation: str) -> dict[str, Any]:
+        """Return what is known about a translation by its placeholders, as `problems_in` reads it."""
+        facts: dict[str, Any] = {"has_other_placeholders": has_other_placeholders(self.text, translation)}
+        is_lost = self.number and len(parts_around(self.number, translation)) != 2
+        return {**facts, "lost_number": self.number} if is_lost else facts
 
 
 class Note(NamedTuple):
@@ -74,6 +83,11 @@ class Translated(NamedTuple):
     needs_review: bool = False
 
 
+def parts_around(number: str, text: str) -> list[str]:
+    """Return the parts of a text before, between and after the occurrences of a number."""
+    return re.split(rf"(?<!\d){number}(?!\d)", text)
+
+
 def has_other_placeholders(text: str, translation: str) -> bool:
     """Return whether a translation has other placeholders than its text, or unnumbered ones in another order."""
     placeholders = placeholders_of(text)
@@ -83,16 +97,16 @@ def has_other_placeholders(text: str, translation: str) -> bool:
     return placeholders.total() > 1 and order != other_order
 
 
-def translated(text: str, translation: Any) -> Translated:
-    """Return the translation of a unit's text, which needs a review if there is anything to check in it.
+def translated(unit: Unit, translation: Any) -> Translated:
+    """Return the translation of a unit, which needs a review if there is anything to check in it.
 
     Args:
         translation: a `Translation`, or another object with its `text`.
     """
     from capsule_mt.coverage.problems import problems_in  # late: many formats have no flags
 
-    record = facts_of(translation) | {"has_other_placeholders": has_other_placeholders(text, translation.text)}
-    return Translated(translation.text, bool(problems_in(text, translation.text, record)))
+    record = facts_of(translation) | unit.facts(translation.text)
+    return Translated(translation.text, bool(problems_in(unit.text, translation.text, record)))
 
 
 def facts_of(translation: Any) -> dict[str, Any]:

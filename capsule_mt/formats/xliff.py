@@ -144,8 +144,8 @@ class XliffFile:
                 note = note_of(markup.text, error)
         if message is not None or note or markup.has_words:
             self._pending.append(Pending(unit, source, markup, message))
-            texts = [markup.text] if message is None else message.texts
-            self.units += [Unit(text, f"line {source.line}", note) for text in texts]
+            texts, numbers = ([markup.text], {}) if message is None else (message.texts, message.numbers)
+            self.units += [Unit(text, f"line {source.line}", note, numbers.get(text, "")) for text in texts]
 
     def _set_segment(self, unit: Element, source: Element, text: str) -> None:
         """Fill a segment of the target, which is a copy of the source's segments where there is none."""

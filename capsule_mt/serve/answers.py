@@ -261,7 +261,10 @@ class Answers:
         ranks = range(max(map(len, translations), default=1))
         # a unit with fewer alternatives repeats its last one
         ranked = [
-            [translated(text, unit[min(rank, len(unit) - 1)]) for text, unit in zip(units, translations, strict=True)]
+            [
+                translated(unit, alternatives[min(rank, len(alternatives) - 1)])
+                for unit, alternatives in zip(texts.units, translations, strict=True)
+            ]
             for rank in ranks
         ]
         return await self._in_child(request, client, lambda worker: worker.write(file, ranked))

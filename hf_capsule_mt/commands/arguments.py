@@ -2,6 +2,7 @@
 
 import argparse
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -27,16 +28,31 @@ def checkpoint(text: str) -> str:
     """An `argparse` type: a folder with a saved model, or a name on the hub."""
     if Path(text).exists():
         return str(checkpoint_folder(text))
-    from capsule_mt.catalog.entries import no_such_folder
-    from capsule_mt.catalog.hub import NAME
+    from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, is_offline, no_such_folder
+    from capsule_mt.catalog.hub import NAME, connection_error
 
     if NAME.fullmatch(text) is None:
         raise argparse.ArgumentTypeError(f"{no_such_folder(text)}, and not a name on the hub (owner/name)")
+    reason = f"{OFFLINE} or {HUB_OFFLINE} forbids downloading it" if is_offline() else connection_error()
+    if reason is not None:  # set before huggingface_hub is imported, which would try each file for half a minute
+        os.environ[HUB_OFFLINE] = "1"
+        if not _is_cached(text):
+            raise argparse.ArgumentTypeError(f"{no_such_folder(text)}, and not in the cache of the hub; {reason}")
     from hf_capsule_mt.loading import check_name_or_path  # late: importing it takes seconds
 
     try:
         check_name_or_path(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    print(f"{no_such_folder(text)}, looked for on the hub", file=sys.stderr)
+    where = "looked for on the hub" if reason is None else "read from the cache of the hub"
+    print(f"{no_such_folder(text)}, {where}", file=sys.stderr)
     return text
+
+
+def _is_cached(name: str) -> bool:
+    """Return whether the cache of the hub has a model of this name, or an adapter."""
+    from huggingface_hub import try_to_load_from_cache
+
+    from capsule_mt.models.loading import ADAPTER_CONFIG, CONFIG_FILE
+
+    return any(isinstance(try_to_load_from_cache(name, file), str) for file in (CONFIG_FILE, ADAPTER_CONFIG))

@@ -8,7 +8,10 @@ from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.evaluation.repeats import Repeats, count_repeats
 from hf_capsule_mt.evaluation.significance import SMALLER_IS_BETTER, Comparison, compare_systems
 
-HEADER = ("system", "metric", "score", "95 %", "difference", "p (bootstrap)", "p (randomisation)", "p (sign)", "w/t/l")
+HEADER = (
+    *("system", "metric", "score", "95 %", "difference", "95 % of difference"),
+    *("p (bootstrap)", "p (randomisation)", "p (sign)", "w/t/l"),
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def table_rows(report: Report) -> list[tuple[str, ...]]:
     """Return the table's rows, the baseline first. One star marks p < 0.05 in all three tests, two p < 0.01."""
     first = next(iter(report.comparisons.values()))
     rows: list[tuple[str, ...]] = [
-        (report.baseline, metric, f"{row.baseline_score:.2f}", f"± {row.baseline_confidence:.2f}", *[""] * 5)
+        (report.baseline, metric, f"{row.baseline_score:.2f}", f"± {row.baseline_confidence:.2f}", *[""] * 6)
         for metric, row in first.items()
     ]
     for name, metrics in report.comparisons.items():
@@ -77,7 +80,9 @@ def table_rows(report: Report) -> list[tuple[str, ...]]:
             sign = row.sign_test
             p_values = (row.p_bootstrap, row.p_randomisation, sign.p_value)
             stars = "**" if max(p_values) < 0.01 else "*" if max(p_values) < 0.05 else ""
-            scores = (f"{row.score:.2f}", f"± {row.confidence:.2f}", f"{row.difference:+.2f}{stars}")
+            lower, upper = row.difference_interval
+            difference = (f"{row.difference:+.2f}{stars}", f"{lower:+.2f} to {upper:+.2f}")
+            scores = (f"{row.score:.2f}", f"± {row.confidence:.2f}", *difference)
             counts = f"{sign.wins}/{sign.ties}/{sign.losses}"
             rows.append((name, metric, *scores, *(f"{p:.4f}" for p in p_values), counts))
     return rows

@@ -6,6 +6,7 @@ exact. The sign test comes from Collins, Koehn and Kucerova 2005, which Dou et a
 
 import itertools
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,7 @@ class Comparison:
 
     confidence: half the width of the system's 95 % bootstrap interval, around its `bootstrap_mean`.
     baseline_confidence: the same of the baseline.
+    difference_interval: lower and upper end of the difference's 95 % interval, by paired bootstrap.
     """
 
     metric: str
@@ -45,6 +47,7 @@ class Comparison:
     baseline_score: float
     baseline_confidence: float
     difference: float
+    difference_interval: tuple[float, float]
     bootstrap_mean: float
     confidence: float
     p_bootstrap: float
@@ -111,6 +114,27 @@ def exact_randomisation(
     return float(np.mean(np.array(differences) >= differences[0] - 1e-9))
 
 
+def bootstrap_difference(
+    system: Sequence[str],
+    baseline: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metric: str = "bleu",
+    samples: int = 1000,
+) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of system minus baseline: each sample scores the same sentences of both.
+
+    Samples and quantiles are those of sacreBLEU's intervals of one system.
+    """
+    scorer = sacrebleu_metric(metric)
+    ours, theirs = (sentence_statistics(scorer, lines, references) for lines in (system, baseline))
+    chosen = _sacrebleu_generator().choice(len(ours), size=(samples, len(ours)), replace=True)
+    differences = sorted(
+        score_statistics(scorer, ours[indices].sum(axis=0)) - score_statistics(scorer, theirs[indices].sum(axis=0))
+        for indices in chosen
+    )
+    return differences[samples // 40], differences[samples - samples // 40 - 1]
+
+
 def compare_systems(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[Sequence[str]],
@@ -142,6 +166,7 @@ def compare_systems(
                 baseline_score=float(base),
                 baseline_confidence=float(bootstrap[baseline].ci),
                 difference=float(score - base),
+                difference_interval=bootstrap_difference(lines, baseline_lines, references, metric, bootstrap_samples),
                 bootstrap_mean=float(bootstrap[name].mean),
                 confidence=float(bootstrap[name].ci),
                 p_bootstrap=1.0 if is_tie else float(bootstrap[name].p_value),
@@ -167,6 +192,11 @@ def sentence_statistics(metric: Metric, hypotheses: Sequence[str], references: S
 
 def score_statistics(metric: Metric, counts: np.ndarray) -> float:
     return float(metric._compute_score_from_stats(counts.tolist()).score)
+
+
+def _sacrebleu_generator() -> np.random.Generator:
+    seed = os.environ.get("SACREBLEU_SEED", "12345")
+    return np.random.default_rng(None if seed.lower() == "none" else int(seed))
 
 
 def _paired(

@@ -30,6 +30,13 @@ LOADING_KEYWORDS = frozenset(
         "trust_remote_code",
     }
 )
+# With another value of these, the same weights compute another function; other sizes change a shape. Two fields may
+# change: `marian_positions` and `layer_norm_eps` give a model that Marian trained the function that it had there.
+FUNCTION_FIELDS = (
+    *("activation_function", "scale_embedding", "encoder_attention_heads", "decoder_attention_heads"),
+    *("encoder_layers", "decoder_layers", "share_encoder_decoder_embeddings", "tie_word_embeddings"),
+    *("pad_token_id", "decoder_start_token_id"),
+)
 
 
 def warm_start(
@@ -60,6 +67,7 @@ def warm_start(
             f"`from_marian` needs a MarianMTModel or a {model_class.__name__}, got a {type(source).__name__}"
         )
 
+    _check_function(source.config, settings)
     values: dict[str, Any] = {key: value for key, value in source.config.to_dict().items() if key in config_fields}
     values |= {key: value for key, value in settings.items() if key in config_fields}
     values["attn_implementation"] = source.config._attn_implementation
@@ -94,6 +102,24 @@ def warm_start(
         warm_start_logger.warning(f"Replaced, and dropped: {', '.join(unexpected)}.")
     model.train(source.training)
     return model.to(source.device), {"new_weights": missing, "dropped_weights": unexpected}
+
+
+def _check_function(old_config: Any, settings: dict[str, Any]) -> None:
+    """Refuse settings with which the old model's weights would compute something else from the start."""
+    old_values = {key: getattr(old_config, key) for key in FUNCTION_FIELDS if key in settings}
+    if settings.get("tie_word_embeddings") is False:  # the output's own weights start as a copy
+        del old_values["tie_word_embeddings"]
+    changes = [
+        f"`{key}` {settings[key]!r} (the model has {value!r})"
+        for key, value in old_values.items()
+        if settings[key] != value
+    ]
+    if changes:
+        raise ValueError(
+            f"`from_marian` keeps the function of the model, which {', '.join(changes)} would change. Leave it out; "
+            "you may set dropout, layerdrop, `label_smoothing`, `decoder_self`, `marian_positions`, `layer_norm_eps`, "
+            "`depth_connections`, and what begins with `layer_aggregation`, `head_aggregation`, `guided_` or `em_`"
+        )
 
 
 def _check_shapes(

@@ -131,6 +131,19 @@ def test_analyze_draws_the_weights_of_an_adapter(method, drawn, tmp_path, monkey
         main()
 
 
+@pytest.mark.parametrize("options", ["", "--output calibrated"])
+def test_an_adapter_has_no_place_for_a_calibration(options, text_folder, tmp_path, monkeypatch):
+    """Nobody would read its coverage.json: the configuration is that of the model beside it."""
+    adapter = aggregate(load_model(save_tiny_marian(tmp_path / "base")), method="em")
+    adapter.save_pretrained(tmp_path / "adapter")
+    tiny_tokenizer().save_pretrained(tmp_path / "adapter")
+    words = f"capsule-mt calibrate adapter train.en train.de --method deletion {options}"
+    monkeypatch.setattr("sys.argv", words.split())
+    with pytest.raises(SystemExit, match=r"adapter: is an adapter, not a model: .* `capsule-mt export adapter OUT`"):
+        main()
+    assert not [*tmp_path.rglob("coverage.json"), *tmp_path.glob("calibrated")]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -1,5 +1,6 @@
 """The program `capsule-mt`: its commands and recipes, how it starts a command, and what it says of a missing extra."""
 
+import argparse
 import dataclasses
 import json
 import os
@@ -16,6 +17,7 @@ from capsule_mt.commands.translate import OTHER_PROGRAMS_ADVICE
 from hf_capsule_mt import extras, quickstart
 from hf_capsule_mt.commands import quickstart as quickstart_command
 from hf_capsule_mt.commands import recipes
+from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run_identity import check_same_recipe
 from tests.commands import test_kills as heavy_kills
@@ -320,3 +322,37 @@ def test_every_command_that_writes_is_killed():
     assert all("kill" in (ROOT / file).read_text("utf-8") for file in KILLED_ELSEWHERE.values())
     assert {*light_kills.COMMANDS, *heavy_kills.COMMANDS, "a download"} == set(KILLS)
     assert sum(KILLS.values()) >= 200
+
+
+NO_HUB = "http://127.0.0.1:9"  # the port of `discard`: nobody listens
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"HF_HUB_OFFLINE": "1"}, "CAPSULE_MT_OFFLINE or HF_HUB_OFFLINE forbids downloading it"),
+        ({"CAPSULE_MT_OFFLINE": "1"}, "CAPSULE_MT_OFFLINE or HF_HUB_OFFLINE forbids downloading it"),
+        ({"HF_ENDPOINT": NO_HUB}, rf"{NO_HUB} cannot be reached \(.*refused\)"),
+    ],
+)
+def test_a_name_that_nothing_can_be_loaded_for_is_refused_at_once(variables, reason, monkeypatch):
+    for name, value in {"HF_HUB_OFFLINE": "0", "CAPSULE_MT_OFFLINE": "0", "no_proxy": "*", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(argparse.ArgumentTypeError, match=f"^me/none: no such folder, and not in the .*; {reason}$"):
+        checkpoint("me/none")
+
+
+@pytest.mark.parametrize("variables", [{"HF_HUB_OFFLINE": "1"}, {"CAPSULE_MT_OFFLINE": "1"}, {"HF_ENDPOINT": NO_HUB}])
+def test_a_cached_model_of_the_hub_loads_at_once_without_a_network(variables, tmp_path):
+    """huggingface_hub tries each of a dozen files for half a minute, unless it knows that it is offline."""
+    cached = tmp_path / "hub" / "models--me--tiny"
+    save_tiny_checkpoint(cached / "snapshots" / ("a" * 40))
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("a" * 40)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path), "HF_ENDPOINT": NO_HUB, **variables}
+    command = [sys.executable, "-m", "capsule_mt", "convert", "me/tiny", tmp_path / "out", "--to", "marianmt"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+    assert "Retrying" not in run.stderr
+    assert "me/tiny: no such folder, read from the cache of the hub\n" in run.stderr
+    assert (tmp_path / "out" / "config.json").is_file()

@@ -6,10 +6,13 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import sacrebleu
+from sacrebleu.significance import _bootstrap_resample
 
 from hf_capsule_mt.evaluation.comparison import as_text, build_report
+from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.evaluation.significance import (
     binomial_two_sided,
     compare_systems,
@@ -72,6 +75,27 @@ def test_p_values_are_those_of_the_command_sacrebleu(tmp_path, option, attribute
         assert row.confidence == pytest.approx(expected["ci"], abs=0.01)
 
 
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
+def test_interval_of_the_difference_resamples_both_systems_alike(monkeypatch, metric):
+    """sacreBLEU resamples one system; with one seed, its samples of two systems are the same sentences."""
+    scorer = sacrebleu_metric(metric)
+
+    def samples(lines):
+        counts = scorer._extract_corpus_statistics(lines, [REFERENCE])
+        return np.array([sample.score for sample in _bootstrap_resample(counts, scorer, 200)[1]])
+
+    def interval():
+        rows = compare_systems({"a": BASELINE, "b": SYSTEM, "c": BASELINE}, [REFERENCE], [metric], 200, 9)
+        assert rows["c"][metric].difference_interval == (0, 0)  # as paired samples of equal translations are
+        return rows["b"][metric].difference_interval
+
+    expected = np.sort(samples(SYSTEM) - samples(BASELINE))[[5, 194]]  # without a fortieth at either end
+    assert interval() == pytest.approx(expected, rel=1e-4)
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    other = np.sort(samples(SYSTEM) - samples(BASELINE))[[5, 194]]
+    assert interval() == pytest.approx(other, rel=1e-4)
+
+
 def test_exchanges_of_few_sentences_are_counted_exactly():
     nearly_equal, changed = (
         [SYSTEM[n] if n in lines else line for n, line in enumerate(BASELINE)] for lines in ([3], [3, 5, 7])
@@ -98,9 +122,15 @@ def test_report():
     gains = [abs(item.gain) for item in differences]
     assert gains == sorted(gains, reverse=True)
     text = as_text(report)
-    for part in ("12/10/2", "upon a", "<Quelle> 0 | *"):
+    row = report.comparisons["em"]["bleu"]
+    lower, upper = row.difference_interval
+    assert lower < row.difference < upper
+    for part in ("12/10/2", "upon a", "<Quelle> 0 | *", "95 % of difference", f"{lower:+.2f} to {upper:+.2f}"):
         assert part in text
-    json.dumps(report.as_dict())
+    assert json.loads(json.dumps(report.as_dict()))["comparisons"]["em"]["bleu"]["difference_interval"] == [
+        lower,
+        upper,
+    ]
 
 
 def test_a_report_says_which_systems_write_one_sentence_for_all_sources():

@@ -8,10 +8,13 @@ import pytest
 
 from capsule_mt.commands.files import OutputFormat, checked_units, report
 from capsule_mt.commands.reports import ReportRow, report_frame, report_lines
+from capsule_mt.commands.translate import needs_check, noting
 from capsule_mt.coverage.problems import problems_in, problems_of
 from capsule_mt.files.line_failures import Failure
+from capsule_mt.files.lines import RowMaker
 from capsule_mt.files.windows import Totals
-from capsule_mt.formats.units import Unit
+from capsule_mt.formats.reading import parse
+from capsule_mt.formats.units import Translated, Unit
 from tests.fixtures.vectors import vectors
 
 SOURCE = "Er zahlte 1.250 € für\tden <Stuhl>."
@@ -170,3 +173,34 @@ def test_the_terminal_says_where_to_look_and_why(capsys):
     assert capsys.readouterr().err == ""
     report(File, [units[1]] * 8, "c.tsv")
     assert capsys.readouterr().err == "0 of 8 passages to check: see c.tsv\n"
+
+
+PLURALS = 'msgid "%d file"\nmsgid_plural "%d files"\n' + "".join(f'msgstr[{form}] ""\n' for form in range(3))
+RUSSIAN = {"1 file": "1 файл", "2 files": "два файла", "5 files": "5 файлов"}
+
+
+def test_a_report_says_which_plural_form_is_not_in_the_file(capsys):
+    """The file has "%d файлов" for 2, too: a report with "два файла" must not leave that open."""
+    parsed = parse(PLURALS.encode(), "po", name="a.po", language="ru")
+    form = OutputFormat(coverage="tsv", labels=[unit.location for unit in parsed.units])
+    texts = [unit.text for unit in parsed.units]
+    rows = RowMaker(
+        lambda lines: [[{"translation_text": RUSSIAN[line]}] for line in lines],
+        form.columns,
+        "a.po,",
+        needs_check,
+        note=noting(parsed),
+    )(list(range(3)), texts)
+    message = "Not in the file: a plural form must have its number 2 once"
+    assert [row.columns[1][0].split("\t")[2:] for row in rows] == [
+        ["", "1 file", "1 файл"],
+        [message, "2 files", "два файла"],
+        ["", "5 files", "5 файлов"],
+    ]
+    assert [row.is_flagged for row in rows] == [False, True, False]
+    units = checked_units("".join(f"{row.columns[0][0]}\n" for row in rows).encode())
+    report(parsed, units, None)
+    assert capsys.readouterr().err == f"1 of 3 passages to check\n  line 1: {message}: 2 files\n"
+    written = parsed.write([Translated(unit.text, bool(unit.messages)) for unit in units]).decode()
+    assert '#, fuzzy\nmsgid "%d file"' in written
+    assert 'msgstr[0] "%d файл"\nmsgstr[1] "%d файлов"\nmsgstr[2] "%d файлов"\n' in written

@@ -14,12 +14,16 @@ DEPTH_SUMS = ["dense", "depth_attention", "mudd", "grn"]
 METHODS = ["linear", "dynamic_combination", "dynamic_routing", "em_routing", *DEPTH_SUMS]
 
 
-@pytest.fixture
-def marian():
-    model = randomize(MarianMTModel(MarianConfig(**SIZES, **SPECIAL))).eval()
+def marian_model(**fields):
+    model = randomize(MarianMTModel(MarianConfig(**SIZES, **SPECIAL, **fields))).eval()
     model.generation_config.num_beams = 3
     model.generation_config.bad_words_ids = [[1]]
     return model
+
+
+@pytest.fixture
+def marian():
+    return marian_model()
 
 
 @pytest.fixture
@@ -28,7 +32,8 @@ def inputs():
 
 
 @pytest.mark.parametrize("settings", test_capsule_marian.TestCapsuleMarian.parameters())
-def test_every_old_weight_is_kept(marian, settings):  # property 28
+def test_every_old_weight_is_kept(settings):  # property 28
+    marian = marian_model(scale_embedding=settings.get("scale_embedding", False))
     model, info = CapsuleMarianMTModel.from_marian(marian, **settings, output_loading_info=True)
     old, new = marian.state_dict(), model.state_dict()
     assert set(new) - set(old) == set(info["new_weights"])
@@ -141,6 +146,40 @@ def test_separate_vocabularies_and_dtype(tmp_path):
     assert torch.equal(model.model.decoder.embed_tokens.weight, marian.model.decoder.embed_tokens.weight)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "own"),
+    [
+        ("encoder_attention_heads", 8, 4),
+        ("decoder_attention_heads", 4, 2),
+        ("activation_function", "relu", "gelu"),
+        ("scale_embedding", True, False),
+        ("encoder_layers", 2, 3),
+        ("decoder_layers", 3, 2),
+        ("share_encoder_decoder_embeddings", False, True),
+        ("pad_token_id", 4, 1),
+        ("decoder_start_token_id", 1, 3),
+    ],
+)
+def test_another_function_is_refused_by_the_name_of_its_field(marian, tmp_path, field, value, own):
+    marian.save_pretrained(tmp_path)
+    message = (
+        rf"`{field}` {value!r} \(the model has {own!r}\) would change\..* dropout, .*`layer_aggregation`.*`guided_`"
+    )
+    for source in (marian, tmp_path, CapsuleMarianMTModel.from_marian(marian)):
+        with pytest.raises(ValueError, match=message):
+            CapsuleMarianMTModel.from_marian(source, **{field: value}, layer_aggregation="dense")
+
+
+def test_fields_that_keep_the_function(marian, inputs):
+    """A recipe repeats its model's fields; dropout and label smoothing are of training; untied weights are copies."""
+    training = {"attention_dropout": 0.2, "dropout": 0.3, "encoder_layerdrop": 0.1, "label_smoothing": 0.1}
+    settings = {**SIZES, **SPECIAL, **training, "tie_word_embeddings": False}
+    model = CapsuleMarianMTModel.from_marian(marian, **settings).eval()
+    assert torch.equal(model(**inputs).logits, marian(**inputs).logits)
+    with pytest.raises(ValueError, match=r"`tie_word_embeddings` True \(the model has False\)"):
+        CapsuleMarianMTModel.from_marian(randomize(model), tie_word_embeddings=True)
+
+
 def test_wrong_arguments_are_refused(marian):
     with pytest.raises(ValueError, match="did you mean `layer_aggregation`"):
         CapsuleMarianMTModel.from_marian(marian, layer_agregation="linear")
@@ -153,8 +192,9 @@ def test_wrong_arguments_are_refused(marian):
         CapsuleMarianMTModel.from_marian(bart)
     with pytest.raises(TypeError, match=r"`from_marian` takes a model, or the folder or the name .*, got a int"):
         CapsuleMarianMTModel.from_marian(5)
+    ssru = CapsuleMarianMTModel.from_marian(marian, decoder_self="ssru")
     with pytest.raises(ValueError, match="no use for these weights"):
-        CapsuleMarianMTModel.from_marian(marian, encoder_layers=2)
+        CapsuleMarianMTModel.from_marian(ssru, decoder_self="attention")
     with pytest.raises(ValueError, match=r"would be \[.*32\] with `d_model` 32 \(the model has 16\)"):
         CapsuleMarianMTModel.from_marian(marian, d_model=32)
     with pytest.raises(FileNotFoundError, match="/missing/folder: no such folder"):

@@ -8,6 +8,7 @@ const REASONS = {
   empty: {"level": "fault", "message": "The translation is empty."},
   unreadable: {"level": "fault", "message": "The model cannot read {part} of the text."},
   items: {"level": "fault", "message": "The placeholders are others, or in another order."},
+  plural: {"level": "fault", "message": "Not in the file: a plural form must have its number {number} once."},
   placeholders: {"level": "fault", "message": "The placeholder {missing} is missing in the translation.", "added": "The placeholder {added} is only in the translation."},
   tags: {"level": "fault", "message": "The tag {missing} is missing in the translation.", "added": "The tag {added} is only in the translation."},
   urls: {"level": "fault", "message": "The address {missing} is missing in the translation.", "added": "The address {added} is only in the translation."},

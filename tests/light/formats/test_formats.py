@@ -586,6 +586,46 @@ def test_an_entry_that_lost_a_placeholder_needs_review(format, content, mark, ca
     assert mark not in complete
 
 
+XLIFF_PLURAL = (
+    b'<xliff version="1.2"><file source-language="en" target-language="de" datatype="x" original="x"><body>'
+    b'<trans-unit id="1"><source>{n, plural, one {# file} other {# files}}</source></trans-unit></body></file></xliff>'
+)
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "written"),
+    [
+        ("po", b'msgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n', '#, fuzzy\nmsgid "%d file"'),
+        (
+            "qt",
+            b'<TS language="de"><context><name>a</name><message numerus="yes"><source>%n file(s)</source>'
+            b'<translation type="unfinished"></translation></message></context></TS>',
+            '"unfinished"><numerusform>%n Dateien</numerusform><numerusform>%n Dateien</numerusform>',
+        ),
+        (
+            "xliff",
+            XLIFF_PLURAL,
+            '<target state="needs-review-translation">{n, plural, one {# Dateien} other {# Dateien}}',
+        ),
+        ("json", b'{"a": "{n, plural, one {# file} other {# files}}"}', "one {# Dateien} other {# Dateien}"),
+        ("json", b'{"a_one": "{{count}} file", "a_other": "{{count}} files"}', '"a_one": "{{count}} Dateien"'),
+    ],
+)
+def test_a_plural_form_that_another_one_replaces_is_named(format, content, written, caplog):
+    """Its own translation, which a report has, lost the number: the file has the other form's, for review."""
+
+    def translate(texts, keep):
+        german = {"1 file": "eine Datei"}
+        return [SimpleNamespace(text=german.get(text, text.replace("files", "Dateien"))) for text in texts]
+
+    assert written in translate_file(content, format, translate, language="de").decode()
+    (message,) = caplog.messages
+    assert message.endswith(": Not in the file: a plural form must have its number 1 once.")
+    caplog.clear()
+    translate_file(content, format, lambda texts, keep: [SimpleNamespace(text=text) for text in texts], language="de")
+    assert caplog.messages == []
+
+
 CATALOG = b'msgid "Hello there, 3 people"\nmsgstr ""\n'
 CHECKED = Coverage(1.0, (), (), (), checks=(Check("numbers", "3", ""),))
 
