@@ -168,10 +168,10 @@ class Spread(NamedTuple):
     def difference(self, arm: str, baseline: str) -> Estimate | None:
         """Compare two arms by least squares; None if one does not count, or if they have no seed or arm in common."""
         design, values = _design(self.kind, self.scores)
-        wanted = np.zeros(design.shape[1])
-        wanted[: len(self.scores)] = [(name == arm) - (name == baseline) for name in self.scores]
-        weights = wanted @ np.linalg.pinv(design)
-        if not {arm, baseline} <= self.scores.keys() or not np.allclose(weights @ design, wanted):
+        contrast = np.zeros(design.shape[1])
+        contrast[: len(self.scores)] = [(name == arm) - (name == baseline) for name in self.scores]
+        weights = contrast @ np.linalg.pinv(design)
+        if not {arm, baseline} <= self.scores.keys() or not np.allclose(weights @ design, contrast):
             return None
         return estimate(float(weights @ values), self.deviation * float(np.linalg.norm(weights)), self.degrees)
 
@@ -195,7 +195,7 @@ def _design(kind: str, scores: Scores) -> tuple[np.ndarray, np.ndarray]:
     """Return a row for each score, with 1 in the column of its arm, in blocks also of its seed; and the scores."""
     cells = [(arm, seed, score) for arm, by_seed in scores.items() for seed, score in by_seed.items()]
     seeds = sorted({seed for _, seed, _ in cells}) if kind == "blocks" else []
-    rows = [[arm == name for name in scores] + [seed == other for other in seeds] for arm, seed, _ in cells]
+    rows = [[arm == name for name in scores] + [seed == column for column in seeds] for arm, seed, _ in cells]
     return np.array(rows, float), np.array([score for *_, score in cells])
 
 

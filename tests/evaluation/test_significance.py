@@ -92,8 +92,8 @@ def test_interval_of_the_difference_resamples_both_systems_alike(monkeypatch, me
     expected = np.sort(samples(SYSTEM) - samples(BASELINE))[[5, 194]]  # without a fortieth at either end
     assert interval() == pytest.approx(expected, rel=1e-4)
     monkeypatch.setenv("SACREBLEU_SEED", "7")
-    other = np.sort(samples(SYSTEM) - samples(BASELINE))[[5, 194]]
-    assert interval() == pytest.approx(other, rel=1e-4)
+    reseeded = np.sort(samples(SYSTEM) - samples(BASELINE))[[5, 194]]
+    assert interval() == pytest.approx(reseeded, rel=1e-4)
 
 
 def test_exchanges_of_few_sentences_are_counted_exactly():
@@ -146,10 +146,15 @@ def test_a_report_says_which_systems_write_one_sentence_for_all_sources():
     assert "collapsed" not in as_text(
         build_report({"plain": BASELINE, "good": SYSTEM}, [REFERENCE], None, ["bleu"], 5, 9, 9)
     )
-    one = text("plain", "em")
-    assert f"em has collapsed: {number} of {number} translations are the same sentence: A sentence.\n" in one
-    assert "have collapsed" not in one
-    both = text("em", "dynamic")
-    assert f"dynamic has collapsed: {number - 1} of {number} translations are the same sentence: Another." in both
-    assert "Both systems have collapsed: a difference between them tells nothing about their methods." in both
+    one_collapsed = text("plain", "em")
+    assert f"em has collapsed: {number} of {number} translations are the same sentence: A sentence.\n" in one_collapsed
+    assert "have collapsed" not in one_collapsed
+    both_collapsed = text("em", "dynamic")
+    assert (
+        f"dynamic has collapsed: {number - 1} of {number} translations are the same sentence: Another."
+        in both_collapsed
+    )
+    assert (
+        "Both systems have collapsed: a difference between them tells nothing about their methods." in both_collapsed
+    )
     assert "2 systems have collapsed" in text("plain", "em", "dynamic")
