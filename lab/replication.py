@@ -34,7 +34,7 @@ from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, differences, effect, estimated, shown
 from lab.over_seeds import LEARNT_SHARE, Scores, Spread, corrected, paired, shown_p, spread_of
-from lab.paper_tables import PLANNED, RUNS, Run, run_at
+from lab.paper_tables import PLANNED, RUNS, run_at
 from lab.rates import chosen_rate, next_rates
 from lab.records import BLEU, Metric, Records, Runs, scores_by_seed
 from lab.reproduce import Reproduction, add_training_options
@@ -325,9 +325,8 @@ def runs_to_train(records: Records, name: str) -> list[str]:
 class Replication(Reproduction):
     """The runs of a plan, one of which is computed."""
 
-    def overrides(self, run: Run, seed: int) -> dict[str, Any]:
-        changes = PLANS[self.arguments.plan].seed_changes.get(seed, {})
-        return super().overrides(run, seed) | {name: json.loads(value) for name, value in changes.items()}
+    def changes(self, seed: int) -> dict[str, str]:
+        return super().changes(seed) | PLANS[self.arguments.plan].seed_changes.get(seed, {})
 
     def asked(self, names: Sequence[str]) -> list[tuple[str, int]]:
         plan = PLANS[self.arguments.plan]

@@ -188,7 +188,10 @@ class Reproduction:
         if run.distilled:
             folder = self.folder(f"distilled-by-{run.distilled}", seed)
             changed["data.train"] = {"jsonl": os.path.join(".", folder, "part-*.jsonl")}
-        return changed | {name: json.loads(value) for name, value in self.arguments.changes}
+        return changed | {name: json.loads(value) for name, value in self.changes(seed).items()}
+
+    def changes(self, seed: int) -> dict[str, str]:
+        return dict(self.arguments.changes)
 
     def check_data(self) -> None:
         """Refuse a folder without the setting's files, once: each run would fail on its own.
@@ -266,7 +269,7 @@ class Reproduction:
             "run": name,
             "seed": seed,
             "setting": self.setting,
-            "changes": dict(self.arguments.changes),
+            "changes": self.changes(seed),
             "recipe": training["recipe"],
             "parameters": training["parameters"],
             "steps": training["steps"],
