@@ -3,7 +3,7 @@
 A difference alone is a paired t-test. The spread of all arms of a plan has more degrees of freedom:
 
     blocks: score = arm + seed + rest by least squares, since arms of a seed start from the same model or see the same
-        batches. variance = sum(rest^2) / (scores - arms - seeds + 1)
+        batches. variance = sum(rest^2) / (scores - arms - seeds + 1), if all are connected
     pooled: arms are trained apart, so score = arm + rest. variance = sum(rest^2) / (scores - arms)
 
 Relations: blocks of two arms are the paired t-test, and pooling two arms is Student's test of two samples. Both assume
@@ -166,7 +166,7 @@ class Spread(NamedTuple):
         return f"{self.kind}, SD {self.deviation:.2f} BLEU, {self.degrees} degrees of freedom"
 
     def difference(self, arm: str, baseline: str) -> Estimate | None:
-        """Compare two arms by least squares; None if one does not count, or if they have no seed or arm in common."""
+        """Compare two arms by least squares; None if one does not count, or if no seeds and arms connect them."""
         design, values = _design(self.kind, self.scores)
         contrast = np.zeros(design.shape[1])
         contrast[: len(self.scores)] = [(name == arm) - (name == baseline) for name in self.scores]
@@ -185,9 +185,10 @@ def spread_of(kind: str, scores: Scores) -> Spread | None:
     degrees = len(values) - int(np.linalg.matrix_rank(design))
     rest = values - design @ (np.linalg.pinv(design) @ values)
     squares = {arm: float((rest**2) @ design[:, column]) for column, arm in enumerate(scores)}
-    stable = _stable({arm: math.sqrt(squares[arm] / max(len(scores[arm]) - 1, 1)) for arm in scores})
-    if len(stable) < len(scores):
-        return spread_of(kind, {arm: scores[arm] for arm in stable})
+    repeated = {arm: len(by_seed) - 1 for arm, by_seed in scores.items() if len(by_seed) > 1}  # one score fits exactly
+    unstable = _unstable({arm: math.sqrt(squares[arm] / number) for arm, number in repeated.items()})
+    if unstable:
+        return spread_of(kind, {arm: scores[arm] for arm in scores if arm not in unstable})
     return Spread(kind, math.sqrt(sum(squares.values()) / degrees), degrees, scores) if degrees else None
 
 
@@ -199,7 +200,7 @@ def _design(kind: str, scores: Scores) -> tuple[np.ndarray, np.ndarray]:
     return np.array(rows, float), np.array([score for *_, score in cells])
 
 
-def _stable(deviations: Mapping[str, float]) -> list[str]:
-    """Return the arms that do not vary far more than the median arm."""
+def _unstable(deviations: Mapping[str, float]) -> set[str]:
+    """Return the arms that vary far more than the median arm."""
     usual = median(deviations.values()) if deviations else 0.0
-    return [arm for arm, deviation in deviations.items() if deviation <= UNSTABLE * usual]
+    return {arm for arm, deviation in deviations.items() if deviation > UNSTABLE * usual}

@@ -433,6 +433,11 @@ def main() -> int:
     for option, values, planned in (("--seeds", seeds, plan.seeds), ("--runs", runs, plan.runs)):
         if not set(values) <= set(planned):
             raise SystemExit(f"lab.replication {option}: the plan has {planned}; got {values}")
+    lacked = [f"{run}, seed {seed}" for run in runs for seed in seeds if seed not in plan.seeds_of(run)]
+    if arguments.runs and arguments.seeds and lacked:
+        raise SystemExit(
+            f"lab.replication: the plan does not train {'; '.join(lacked)}: see `lacks` in lab/plans.yaml"
+        )
     keep_freed_memory()
     on_cpu = arguments.cpu or not torch.cuda.is_available()  # the Trainer wants to be told to use bfloat16 on a CPU
     changes = list((plan.all_changes | ({"training.use_cpu": "true"} if on_cpu else {})).items())

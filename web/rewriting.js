@@ -12,7 +12,7 @@ import { combines, MAX_CACHED_LENGTH, visible } from "./vocabulary.js";
 import { isUpper, lastUpTo } from "./words.js";
 
 const [COPY, [LACKED_LETTER, LACKED_SIGN, LACKED_FORMULA]] = ["=", LACKED];
-const LINE = regex(`[^\\s${BREAK}][^\\n${BREAK}]*`, "gu");
+const [LINE, BLOCK] = ["\\n", ""].map((end) => regex(`[^\\s${BREAK}][^${end}${BREAK}]*`, "gu"));
 const IN_WORD = /(?<=[\p{L}\p{N}])[&@](?=[\p{L}\p{N}])/gu; // "AT&T"; but the star of "Lehrer*innen" leaves a word
 const COMBINING_MARK = "\u0301"; // in the copy of a form for late rows, each mark that combines
 const [BLOCK_TAG, ROMAN_WORD] = [BLOCK_TAG_PATTERN, ROMAN_WORD_PATTERN].map((source) => regex(`^(?:${source})`));
@@ -122,8 +122,8 @@ export class Form {
  * `call`: the vocabulary, the rules of the language, the signs in numbers of both languages; `kinds`: what is kept; `copies`: rules
  * about numbers, case and sentences apply; `normalises`: the model reads plain forms.
  */
-export function formOf(text, { vocabulary, rules, groupings, kinds, copies, normalises }) {
-  const call = { vocabulary, kinds, normalises, hasOrdinals: rules?.has_ordinals, groupings: copies ? groupings : ["", ""] };
+export function formOf(text, { vocabulary, rules, groupings, kinds, copies, normalises, splits = true }) {
+  const call = { vocabulary, kinds, normalises, copies, splits, hasOrdinals: rules?.has_ordinals, groupings: copies ? groupings : ["", ""] };
   const edits = editsIn(text, FIRST_ROWS.filter((row) => isTried(row, text, call)), call);
   let form = new Form(text, edits);
   if (copies) {
@@ -192,7 +192,8 @@ function lateEdits(form, call) {
   let [shadow, end] = ["", 0];
   const offsets = []; // in the form, of each unit of the shadow: a lacked character has one, as in Python
   const inWords = new Set(Array.from(form.text.matchAll(IN_WORD), ({ index }) => index));
-  const lines = Array.from(form.text.matchAll(LINE), ({ 0: line, index }) => [index, index + line.length]);
+  const matches = call.copies ? form.text.matchAll(call.splits ? LINE : BLOCK) : [];
+  const lines = Array.from(matches, ({ 0: line, index }) => [index, index + line.length]);
   const listMarks = lines.map((line) => [line[0], endOfMarks(form.text, line, call.hasOrdinals)]).reverse();
   for (const character of form.text) {
     while (listMarks.at(-1)?.[1] <= end) listMarks.pop(); // the edges copy them

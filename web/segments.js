@@ -37,7 +37,7 @@ export class Segmenter {
       return "\n".repeat(word.length);
     });
     const kinds = copies ? COPIED_KINDS : isForced ? ["tags"] : [];
-    const form = formOf(shortened, { ...this, kinds, copies, normalises });
+    const form = formOf(shortened, { ...this, kinds, copies, normalises, splits });
     const parsed = { text, form, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const lineStarts = form.lines.map(({ start }) => start);
     for (const sentence of this.#sentences(form, splits, isForced)) {

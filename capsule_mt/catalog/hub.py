@@ -1,5 +1,6 @@
 """Models of the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en, read by plain HTTP."""
 
+import http.client
 import json
 import os
 import re
@@ -53,6 +54,8 @@ def connection_error() -> str | None:
     except OSError as error:
         reason = getattr(error, "reason", error)
         return None if isinstance(reason, ssl.SSLError) else f"{site()} cannot be reached ({reason})"
+    except (ValueError, http.client.HTTPException) as error:
+        return f"{HUB} {site()!r} is no address that can be asked ({error})"
     return None
 
 

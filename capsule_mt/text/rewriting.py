@@ -40,7 +40,7 @@ COMBINING_MARK = "\u0301"  # in the copy of a form for late rows, each mark that
 OPERATORS = "&*@^"  # beside signs of mathematics: "A & B", "5 * 3"
 IN_WORD = r"(?<=[^\W_])[&@](?=[^\W_])"  # "AT&T"; but the star of "Lehrer*innen" leaves a word
 EM_DASH = "\u2014"
-LINE = rf"[^\s{BREAK}][^\n{BREAK}]*"
+LINE, BLOCK = rf"[^\s{BREAK}][^\n{BREAK}]*", rf"[^\s{BREAK}][^{BREAK}]*"
 REPEATED = r"(?P<letter>[a-zA-Z])(?P=letter){2,}"
 # How rare a word may be that loses a letter which stands three times inside it: German compounds such as "Missstand"
 # are rarer. Chosen on 29 of them and 50 typed words; of others, 29 of 29 compounds stay, and 52 of 55 words change.
@@ -173,6 +173,7 @@ class Rewriter(NamedTuple):
     kinds: what is kept.
     copies: whether rules about numbers, case and sentences apply.
     normalises: whether the model reads the plain forms of characters.
+    splits: whether each line is a sentence, or several.
     """
 
     vocabulary: Vocabulary
@@ -181,6 +182,7 @@ class Rewriter(NamedTuple):
     normalises: bool = True
     src_lang: str | None = None
     tgt_lang: str | None = None
+    splits: bool = True
 
     @property
     def groupings(self) -> tuple[str, str]:
@@ -271,15 +273,15 @@ class Rewriter(NamedTuple):
         if ITEM in shadow and "numbers" in self.kinds:  # a kept number may be that of an amount
             numbers = {offset for offset, edit in form.copies_in(0, len(shadow)) if edit.row == "number"}
             shadow = "".join("0" if offset in numbers else letter for offset, letter in enumerate(shadow))
-        shadow = self._with_list_marks(shadow, form.text)
+        shadow = self._with_list_marks(shadow, form.text) if self.copies else shadow
         rows = [row for row in rows_of("late") if not row.kind or row.kind in self.kinds]
         return self._scanned(shadow, rows, form=form)
 
     def _with_list_marks(self, shadow: str, text: str) -> str:
-        """Return the copy of a form for late rows with the list mark of each line as it is: the edges copy it."""
+        """Return the copy of a form for late rows with the list marks as they are that the edges copy."""
         parts: list[str] = []
         end = 0
-        for line in re.finditer(LINE, text):
+        for line in re.finditer(LINE if self.splits else BLOCK, text):
             start, stop = line.start(), end_of_marks(text, Span(*line.span()), rules_of(self.src_lang).has_ordinals)
             parts += (shadow[end:start], text[start:stop])
             end = stop

@@ -167,7 +167,8 @@ class Segmenter(NamedTuple):
         languages = ("languages",) if self.tokenizer.language_tokens else ()
         kinds = tuple(dict.fromkeys((*languages, *(COPIED_KINDS if self.copies else ()), *self.keep)))
         vocabulary = vocabulary_of(self.tokenizer)
-        return Rewriter(vocabulary, kinds, self.copies, self.normalises, self.src_lang, self.tgt_lang)
+        languages_and_cut = (self.src_lang, self.tgt_lang, self.split_sentences)
+        return Rewriter(vocabulary, kinds, self.copies, self.normalises, *languages_and_cut)
 
     def _record_unknown(self, document: Document, form: Form, start: int, end: int, *, is_read: bool) -> None:
         """Count the tokens of what the vocabulary lacks in a sentence; if nothing else is in it, it is foreign."""

@@ -2,6 +2,7 @@
 
 import argparse
 import ctypes
+import functools
 import os
 import sys
 from pathlib import Path
@@ -28,12 +29,12 @@ def checkpoint(text: str) -> str:
     """An `argparse` type: a folder with a saved model, or a name on the hub."""
     if Path(text).exists():
         return str(checkpoint_folder(text))
-    from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, is_offline, no_such_folder
-    from capsule_mt.catalog.hub import NAME, connection_error
+    from capsule_mt.catalog.entries import HUB_OFFLINE, no_such_folder
+    from capsule_mt.catalog.hub import NAME
 
     if NAME.fullmatch(text) is None:
         raise argparse.ArgumentTypeError(f"{no_such_folder(text)}, and not a name on the hub (owner/name)")
-    reason = f"{OFFLINE} or {HUB_OFFLINE} forbids downloading it" if is_offline() else connection_error()
+    reason = why_offline()
     if reason is not None:  # set before huggingface_hub is imported, which would try each file for half a minute
         os.environ[HUB_OFFLINE] = "1"
         if not _is_cached(text):
@@ -47,6 +48,15 @@ def checkpoint(text: str) -> str:
     where = "looked for on the hub" if reason is None else "read from the cache of the hub"
     print(f"{no_such_folder(text)}, {where}", file=sys.stderr)
     return text
+
+
+@functools.cache  # asked once, and before `checkpoint` sets the variable
+def why_offline() -> str | None:
+    """Return why models can only be loaded from the cache of the hub; `None` if the hub answers."""
+    from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, is_offline
+    from capsule_mt.catalog.hub import connection_error
+
+    return f"{OFFLINE} or {HUB_OFFLINE} forbids downloading it" if is_offline() else connection_error()
 
 
 def _is_cached(name: str) -> bool:

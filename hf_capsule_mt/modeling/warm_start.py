@@ -35,7 +35,7 @@ LOADING_KEYWORDS = frozenset(
 FUNCTION_FIELDS = (
     *("activation_function", "scale_embedding", "encoder_attention_heads", "decoder_attention_heads"),
     *("encoder_layers", "decoder_layers", "share_encoder_decoder_embeddings", "tie_word_embeddings"),
-    *("pad_token_id", "decoder_start_token_id"),
+    *("pad_token_id", "eos_token_id", "decoder_start_token_id"),
 )
 
 

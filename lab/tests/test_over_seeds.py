@@ -74,6 +74,13 @@ def test_blocks_leave_out_an_arm_that_varies_more():
     )
 
 
+def test_an_arm_of_one_score_makes_no_other_unstable():
+    arms = {"plain": dict(enumerate([1.0, 3.0, 2.0, 5.0])), "em": dict(enumerate([4.0, 3.0, 5.0, 5.5]))}
+    alone = spread_of("blocks", arms)
+    more = spread_of("blocks", arms | {name: {0: 2.0} for name in ("linear", "dense", "grn")})
+    assert (more.deviation, more.degrees) == (pytest.approx(alone.deviation), alone.degrees)
+
+
 def test_pooled_by_hand():
     # Squares within arms: 1 + 1 = 2 with one degree, 4 + 1 + 9 = 14 with two: variance 16 / 3
     estimate = spread_of("pooled", {"plain": {2: 1.0, 3: 3.0}, "em": {2: 4.0, 3: 5.0, 4: 9.0}})

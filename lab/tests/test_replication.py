@@ -219,9 +219,18 @@ def test_an_arm_without_a_rate_is_not_trained(monkeypatch):
         main()
 
 
+def test_what_a_seed_lacks_is_not_trained(monkeypatch):
+    monkeypatch.setattr(
+        "sys.argv", ["lab.replication", "as_printed", "--seeds", "12", "--runs", "plain", "linear_replaces"]
+    )
+    with pytest.raises(SystemExit, match=r"does not train linear_replaces_further_at_0\.0005, seed 12: see `lacks`"):
+        main()
+
+
 @pytest.mark.parametrize("name", RUNNING_PLANS)
 def test_every_run_of_a_plan_is_a_model(name):
     plan = PLANS[name]
+    assert plan.seed_changes == PLANS[plan.shares or name].seed_changes
     settings = {"setting": plan.setting, "study": name, "changes": [*plan.all_changes.items()], "data_dir": None}
     settings |= {"plan": name, "work": Path("w"), "results": Path("r"), "budget": 1, "seeds": [11, 12, 13]}
     reproduction = replication.Replication(argparse.Namespace(**settings))
@@ -231,6 +240,7 @@ def test_every_run_of_a_plan_is_a_model(name):
             continue
         recipe = load_recipe(reproduction.recipe(RUNS[run].recipe), reproduction.overrides(RUNS[run], 1))
         recipe_13 = load_recipe(reproduction.recipe(RUNS[run].recipe), reproduction.overrides(RUNS[run], 13))
+        assert reproduction.changes(13) == plan.all_changes | plan.seed_changes.get(13, {})
         assert recipe_13.training.get("bf16") is (False if plan.seed_changes else recipe.training.get("bf16"))
         arm, _, rate = run.partition("_further_at_")
         config = build_config(recipe.model, {"vocab_size": 30, **IDS})

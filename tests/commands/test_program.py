@@ -17,7 +17,7 @@ from capsule_mt.commands.translate import OTHER_PROGRAMS_ADVICE
 from hf_capsule_mt import extras, quickstart
 from hf_capsule_mt.commands import quickstart as quickstart_command
 from hf_capsule_mt.commands import recipes
-from hf_capsule_mt.commands.arguments import checkpoint
+from hf_capsule_mt.commands.arguments import checkpoint, why_offline
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run_identity import check_same_recipe
 from tests.commands import test_kills as heavy_kills
@@ -333,13 +333,20 @@ NO_HUB = "http://127.0.0.1:9"  # the port of `discard`: nobody listens
         ({"HF_HUB_OFFLINE": "1"}, "CAPSULE_MT_OFFLINE or HF_HUB_OFFLINE forbids downloading it"),
         ({"CAPSULE_MT_OFFLINE": "1"}, "CAPSULE_MT_OFFLINE or HF_HUB_OFFLINE forbids downloading it"),
         ({"HF_ENDPOINT": NO_HUB}, rf"{NO_HUB} cannot be reached \(.*refused\)"),
+        ({"HF_ENDPOINT": "hub.example"}, r"HF_ENDPOINT 'hub\.example' is no address that can be asked \(.*\)"),
+        ({"HF_ENDPOINT": "http://hub.example:x"}, r"HF_ENDPOINT .* is no address that can be asked \(.*\)"),
     ],
 )
 def test_a_name_that_nothing_can_be_loaded_for_is_refused_at_once(variables, reason, monkeypatch):
     for name, value in {"HF_HUB_OFFLINE": "0", "CAPSULE_MT_OFFLINE": "0", "no_proxy": "*", **variables}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(argparse.ArgumentTypeError, match=f"^me/none: no such folder, and not in the .*; {reason}$"):
-        checkpoint("me/none")
+    why_offline.cache_clear()
+    for _ in range(2):  # the first call sets HF_HUB_OFFLINE
+        with pytest.raises(
+            argparse.ArgumentTypeError, match=f"^me/none: no such folder, and not in the .*; {reason}$"
+        ):
+            checkpoint("me/none")
+    why_offline.cache_clear()
 
 
 @pytest.mark.parametrize("variables", [{"HF_HUB_OFFLINE": "1"}, {"CAPSULE_MT_OFFLINE": "1"}, {"HF_ENDPOINT": NO_HUB}])

@@ -157,6 +157,7 @@ def test_separate_vocabularies_and_dtype(tmp_path):
         ("decoder_layers", 3, 2),
         ("share_encoder_decoder_embeddings", False, True),
         ("pad_token_id", 4, 1),
+        ("eos_token_id", 4, 2),
         ("decoder_start_token_id", 1, 3),
     ],
 )

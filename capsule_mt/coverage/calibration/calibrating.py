@@ -112,10 +112,10 @@ def examples_of(
     sources, targets = [sources[index] for index in chosen], [targets[index] for index in chosen]
     variants = drop_words(sources, targets, aligner.align_lines(sources, targets), frequent=frequent)
     by_sentence = [variants[start : start + len(AMOUNTS)] for start in range(0, len(variants), len(AMOUNTS))]
-    num_different = len({sentence[0].source for sentence in by_sentence})
-    if num_different < 10:
+    by_sentence = list({sentence[0].source: sentence for sentence in by_sentence}.values())  # once, to be held out
+    if len(by_sentence) < 10:
         raise ValueError(
-            f"{source}: {num_different} different sentences have three content words that the aligner links; "
+            f"{source}: {len(by_sentence)} different sentences have three content words that the aligner links; "
             "calibration needs at least 10. Give it more text, also by `--align-with`"
         )
     by_sentence = by_sentence[:num_sentences]

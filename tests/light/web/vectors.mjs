@@ -212,11 +212,12 @@ answers.normal = {
 const lacked = vectors("lacked");
 const byteVocabulary = vocabularyOf("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?'\"-", lacked.bytes);
 answers.lacked = {
-  cases: lacked.cases.map(({ text }) => {
-    const { form, pieces } = new Segmenter(byteVocabulary, rules.en, Infinity, new Set([0, 1])).document(text);
+  cases: lacked.cases.map(({ text, splits }) => {
+    const segmenter = new Segmenter(byteVocabulary, rules.en, Infinity, new Set([0, 1]));
+    const { form, pieces } = segmenter.document(text, { splits });
     const signs = form.edits.filter(({ row }) => row === "lacked sign").map(({ back }) => back);
     const unknown = [...unknownTokens(byteVocabulary, text, byteVocabulary.tokenizer.encode(text))];
-    return { text, unknown, read: pieces.map((piece) => piece.text), signs };
+    return { text, ...(splits === false && { splits }), unknown, read: pieces.map((piece) => piece.text), signs };
   }),
 };
 
