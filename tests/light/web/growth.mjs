@@ -12,7 +12,7 @@ import { restored } from "./restoring.js";
 import { editsOf, joinTranslations, Segmenter } from "./segments.js";
 import { Vocabulary } from "./vocabulary.js";
 
-const [MAX_RATIO, MIN_SECONDS, TRIES] = [8, 0.02, 5];
+const [MAX_RATIO, MIN_SECONDS, TRIES] = [8, 0.04, 5];
 const MAX_WORDS = 10; // beside tags: the time grows with tags times words, and models bound the words of a sentence
 const { names, pairs, rules, words } = JSON.parse(readFileSync(0));
 const ids = new Map();
