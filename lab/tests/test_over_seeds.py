@@ -31,6 +31,14 @@ def test_p_values_computed_by_hand():
     assert paired([1.0]) is None
 
 
+def test_an_interval_touches_zero_where_p_is_five_percent():
+    values = [1.0, 2.0, 3.0]
+    mean, low, high, *_ = paired(values)
+    assert (mean, low, high) == pytest.approx((2.0, -0.484, 4.484), abs=5e-4)
+    assert paired([value - low for value in values]).p == pytest.approx(0.05)
+    assert paired([value - high for value in values]).p == pytest.approx(0.05)
+
+
 # Means of arms 1, 3, 5, of seeds 2, 4, of all 3. Rest: 0, 0; -0.5, 0.5; 0.5, -0.5. Its squares sum to 1, 2 degrees.
 ARMS = {"plain": {2: 0.0, 3: 2.0}, "linear": {2: 1.5, 3: 4.5}, "em": {2: 4.5, 3: 5.5}}
 
