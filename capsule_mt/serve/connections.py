@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from capsule_mt.serve.clients import client_of
 
 BACKLOG = 128  # connections that the system holds until we accept them
+TURNS = 3  # of asyncio's loop that accept `backlog + 1` each, before the connections refused in the first are closed
 OTHER_FILES = 64  # files that the process has open besides connections
 ANSWER = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
 LOOPBACK = ("127.", "::1")
@@ -32,6 +33,7 @@ class Connections:
     max_per_address: the limit of one address, or network of IPv6; this machine and the proxies are exempt.
     head_seconds: the time in which the head of a request must arrive.
     proxies: the addresses whose `X-Forwarded-For` names the client.
+    backlog: the connections that the system holds; lowered, too.
     number, by_address: the connections that are open now.
     """
 
@@ -39,11 +41,15 @@ class Connections:
     max_per_address: int = 100
     head_seconds: float = 10.0
     proxies: tuple[Network, ...] = ()
+    backlog: int = BACKLOG
     number: int = 0
     by_address: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.max_number = min(self.max_number, max(1, max_open_files() - BACKLOG - OTHER_FILES))
+        num_files = max_open_files()
+        self.backlog = min(self.backlog, num_files // 8)
+        num_unrefused = num_files - TURNS * (self.backlog + 1) - OTHER_FILES
+        self.max_number = min(self.max_number, max(1, num_unrefused))
 
     def refusal(self, address: str) -> str:
         """Return why a connection that was just opened is one too many, or an empty string."""

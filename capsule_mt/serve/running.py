@@ -21,7 +21,7 @@ from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.serve.answers import Answers, RequestLimits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
-from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
+from capsule_mt.serve.connections import Connections, protocol_with
 from capsule_mt.serve.files import Readers
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detector
@@ -200,7 +200,7 @@ def run_server(
     config = uvicorn.Config(
         app,
         log_level="warning",
-        backlog=BACKLOG,
+        backlog=connections.backlog,
         http=protocol,
         proxy_headers=bool(proxies),
         forwarded_allow_ips=proxies,
@@ -211,7 +211,7 @@ def run_server(
             signal.signal(signal.SIGHUP, Reloader(server, app.state.answers, reload).handle_signal)
         elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
             signal.signal(signal.SIGHUP, server.handle_hangup)
-    listener.listen(BACKLOG)
+    listener.listen(connections.backlog)
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     print(f"{', '.join(map(str, batchers))} at {address} (the API: {address}/docs)", flush=True)

@@ -8,14 +8,18 @@ import shutil
 import socket
 import subprocess
 from collections import Counter
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("uvicorn")
 
 import httpx
+from uvicorn import Config
+from uvicorn.server import ServerState
 
-from capsule_mt.serve.connections import BACKLOG, MAX_DISCARDED, OTHER_FILES, Connections, max_open_files
+from capsule_mt.serve.connections import MAX_DISCARDED, OTHER_FILES, TURNS, Connections, max_open_files, protocol_with
 from tests.light.serve.processes import body_of, open_request, read_answer
 
 
@@ -24,6 +28,10 @@ async def connect(address, data=b""):
     writer.write(data)
     await writer.drain()
     return reader, writer
+
+
+def num_files():
+    return len(list(Path("/dev/fd").iterdir()))
 
 
 HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
@@ -247,8 +255,37 @@ def test_no_more_connections_than_files_may_be_open(monkeypatch):
     monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: asked.append(limits))
     assert max_open_files() == 512
     assert asked == [(512, 512)]
-    assert Connections().max_number == 512 - BACKLOG - OTHER_FILES
+    connections = Connections()
+    assert connections.max_number + TURNS * (connections.backlog + 1) + OTHER_FILES == 512
     assert Connections(max_number=5).max_number == 5
+
+
+def test_files_suffice_if_each_turn_of_the_loop_brings_a_full_backlog():
+    """Refused connections are closed only turns later."""
+    connections = Connections(max_number=8, max_per_address=8, backlog=4)
+    config = Config(app=None, backlog=connections.backlog, http=protocol_with(connections))
+    config.load()
+    clients, numbers = [], []
+
+    async def attack():
+        loop = asyncio.get_running_loop()
+        protocol = partial(config.http_protocol_class, config, ServerState(), {})
+        server = await loop.create_server(protocol, "127.0.0.1", 0, backlog=connections.backlog)
+        files_before = num_files()
+        for _ in range(30):
+            for _ in range(connections.backlog + 1):
+                clients.append(client := socket.socket())
+                client.setblocking(False)
+                client.connect_ex(server.sockets[0].getsockname())
+            await asyncio.sleep(0)
+            numbers.append(num_files() - files_before - len(clients))
+        server.close()
+
+    asyncio.run(attack())
+    for client in clients:
+        client.close()
+    most = connections.max_number + TURNS * (connections.backlog + 1)
+    assert most - connections.backlog - 1 < max(numbers) <= most
 
 
 @pytest.mark.slow
