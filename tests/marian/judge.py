@@ -64,6 +64,8 @@ class Judge:
         threads = [] if command in ("vocab", "convert") else ["--cpu-threads", "1"]
         line = [self.python, "-m", "pymarian", command, *threads, *map(str, arguments)]
         ran = subprocess.run(line, input=text, capture_output=True, text=True, check=False, timeout=300)
+        if "Try older architecture instead" in ran.stderr:
+            pytest.skip(f"Marian does not {command} this model on a processor without AVX-512 or its VNNI")
         assert ran.returncode == 0, ran.stderr[-2000:]
         return ran.stdout
 
