@@ -121,6 +121,11 @@ def _on_top_of(
     if unexpected:
         raise ValueError(f"the settings have no use for these weights of {init_from}: {unexpected}")
     result.tie_weights()
+    changes = [
+        f"`{key}` {value!r} (there {values.get(key)!r})" for key, value in settings.items() if values.get(key) != value
+    ]
+    if changes:
+        models_logger.warning(f"Other settings than those of {init_from}: {', '.join(changes)}.")
     if missing:
         models_logger.warning(f"New weights, to be trained: {', '.join(missing)}.")
     return result, missing

@@ -32,6 +32,7 @@ from hf_capsule_mt.training.checkpoints import (
     read_weights,
     save_atomically,
 )
+from hf_capsule_mt.training.models import models_logger
 from tests.decoding.models import batch, build
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, tiny_model
 from tests.mixes import FAST
@@ -197,6 +198,16 @@ def test_training_starts_in_float32_from_half_weights(tmp_path, fields):
     source.half().save_pretrained(tmp_path)
     assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).dtype == torch.float16
     assert build_model(fields, TOKENIZER, init_from=str(tmp_path)).dtype == torch.float32
+
+
+def test_a_start_names_the_settings_that_differ(tmp_path, monkeypatch):
+    """New weights or not, a changed setting changes what the old weights compute."""
+    build_model({"model_type": "capsnmt", "hidden_size": 16, "dropout": 0.2}, TOKENIZER).save_pretrained(tmp_path)
+    messages = []
+    monkeypatch.setattr(models_logger, "warning", messages.append)
+    changed = {"model_type": "capsnmt", "hidden_size": 16, "score_scale": 0.5}
+    build_model(changed, TOKENIZER, init_from=str(tmp_path))
+    assert messages == [f"Other settings than those of {tmp_path}: `score_scale` 0.5 (there 1.0)."]
 
 
 def test_a_model_of_another_family_is_no_start(tmp_path):
