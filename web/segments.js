@@ -8,7 +8,7 @@ import { partsIn, Piece } from "./reading.js";
 import { formOf, isItem, LATE_NAMES } from "./rewriting.js";
 import { splitSentences, splitToFit, stripped } from "./sentences.js";
 import { unknownTokens } from "./vocabulary.js";
-import { firstOf, isMark, isUpper, lastUpTo, runsOn, withSpace, wordsOf } from "./words.js";
+import { firstOf, isMark, isUpper, lastUpTo, runsOn, tailOf, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
 const LONG_WORD = regex(LONG_WORD_PATTERN, "gu");
@@ -167,7 +167,14 @@ export function editsOf({ text, form, pieces, copies }) {
  * `copies`: copy also the text before and after all of them. `quotes`, `colon`: see finishing.js.
  */
 export function joinTranslations({ text, pieces, copies }, translations, { quotes, colon } = {}) {
-  let [joined, lastEnd] = ["", 0];
+  const parts = [];
+  let [length, tail, lastEnd] = [0, "", 0];
+  const add = (addition) => {
+    const longer = withSpace(tail, addition);
+    parts.push(longer.slice(tail.length));
+    length += longer.length - tail.length;
+    tail = tailOf(longer);
+  };
   /** Return the text before a piece, or after the last one, with the typography of the language. */
   const textBefore = (index) => {
     const written = text.slice(lastEnd, pieces[index]?.start);
@@ -177,12 +184,13 @@ export function joinTranslations({ text, pieces, copies }, translations, { quote
   const starts = pieces.map(({ end }, index) => {
     let separator = index || copies ? textBefore(index) : "";
     if (index && !separator.replace(/^ +$/, "")) {
-      separator = runsOn(joined, translations[index]) ? "" : separator || " ";
+      separator = runsOn(tail, translations[index]) ? "" : separator || " ";
     }
-    joined = withSpace(withSpace(joined, separator), translations[index]);
+    add(separator);
+    add(translations[index]);
     lastEnd = end;
-    return joined.length - translations[index].length;
+    return length - translations[index].length;
   });
-  if (copies) joined = withSpace(joined, textBefore(pieces.length));
-  return { text: joined, starts };
+  if (copies) add(textBefore(pieces.length));
+  return { text: parts.join(""), starts };
 }

@@ -63,7 +63,8 @@ function endsSentence(text, start, offset, stop, rules) {
   const nextWord = following.replace(BEFORE_WORD, "");
   if (nextWord[0] === ",") return false; // German ",,"
   const mark = stop.split(CLOSINGS, 1)[0];
-  const words = text.slice(Math.max(start, offset - SENTENCE_REACH), offset).trimEnd().split(/\s+/);
+  const before = text.slice(Math.max(start, offset - SENTENCE_REACH), offset);
+  const words = before.trimEnd().split(/\s+/);
   const written = words.at(-1).replace(LEADING, "");
   if (isLower(firstOf(nextWord))) { // "etc. and so on", "Yahoo! is", "- Come! - he said"
     const isLong = written.length >= MIN_LAST_WORD && !written.includes(".") && mark !== "…";
@@ -72,8 +73,10 @@ function endsSentence(text, start, offset, stop, rules) {
   if (mark !== ".") return true;
   const lastWord = written.toLowerCase();
   if (lastWord === "") return words.at(-1) !== "" && CLOSING.includes(words.at(-1).at(-1)); // French "« oui »."
-  const isFirst = text.slice(start, offset).replace(AROUND_ITEM, "") === written;
-  if (/^\p{Nd}+$/u.test(lastWord)) return !isFirst && !(rules.has_ordinals && lastWord.length <= 2);
+  if (/^\p{Nd}+$/u.test(lastWord)) {
+    const isFirst = before.replace(AROUND_ITEM, "") === written;
+    return !isFirst && !(rules.has_ordinals && lastWord.length <= 2);
+  }
   if (rules.has_ordinals && ROMAN_NUMERAL.test(written)) return false;
   if (BEFORE_NUMBERS.split(" ").includes(lastWord) && /^\p{Nd}/u.test(nextWord)) return false;
   return !isAbbreviation(lastWord, nextWord, rules);

@@ -6,7 +6,7 @@ import { regex } from "./patterns.js";
 export const WORDS = regex(WORDS_PATTERN, "gu");
 const UNSPACED_SCRIPTS = regex(UNSPACED_SCRIPTS_PATTERN);
 const CJK = regex(`^${CJK_PATTERN}`);
-const [TRAILING_NEIGHBOURS, LEADING_NEIGHBOURS] = [new RegExp(`[${CJK_NEIGHBOURS}]+$`), new RegExp(`^[${CJK_NEIGHBOURS}]+`)];
+const LEADING_NEIGHBOURS = new RegExp(`^[${CJK_NEIGHBOURS}]+`);
 export const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
 
 const NUMBERS_AND_WORDS = regex(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${WORDS_PATTERN}`, "gu");
@@ -59,9 +59,19 @@ export function wordsOf(text, offsets) {
   }).filter(({ tokens }) => tokens.length);
 }
 
+/** Return how long a text is without the quotes and dashes at its end; a pattern would search all of the text. */
+function lengthBeforeNeighbours(text) {
+  let end = text.length;
+  while (CJK_NEIGHBOURS.includes(text[end - 1])) end--;
+  return end;
+}
+
+/** Return the end of a text that decides how a text goes on after it: see `withSpace`. */
+export const tailOf = (text) => text.slice(Math.max(lengthBeforeNeighbours(text) - 2, 0));
+
 /** Whether two parts of a text are written without a space between them, as in Chinese and Japanese. */
 export function runsOn(text, addition) {
-  const [last, first] = [lastOf(text.replace(TRAILING_NEIGHBOURS, "")), firstOf(addition.replace(LEADING_NEIGHBOURS, ""))];
+  const [last, first] = [lastOf(text.slice(0, lengthBeforeNeighbours(text))), firstOf(addition.replace(LEADING_NEIGHBOURS, ""))];
   return CJK.test(last) && (!isAlphanumeric(last) || CJK.test(first));
 }
 

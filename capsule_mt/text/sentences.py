@@ -243,7 +243,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], rules: Rules) ->
     if next_word[:1] == ",":
         return False  # German ",,"
     mark = re.split(ANY_CLOSING, stop, maxsplit=1)[0]
-    preceding = text[max(start, match.start() - REACH) : match.start()].rsplit(maxsplit=1)
+    before = text[max(start, match.start() - REACH) : match.start()]
+    preceding = before.rsplit(maxsplit=1)
     written = preceding[-1].lstrip(OPENING + BULLETS) if preceding else ""
     if next_word[:1].islower():  # "etc. and so on", "Yahoo! is", "- Come! - he said"
         has_dash = following.lstrip()[:1] in "-–—"
@@ -254,8 +255,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], rules: Rules) ->
     last_word = written.lower()
     if not last_word:
         return bool(preceding) and preceding[-1][-1] in CLOSING  # French "« oui »."
-    is_first = text[start : match.start()].strip(BULLETS) == written
     if last_word.isdecimal():
+        is_first = before.strip(BULLETS) == written
         return not is_first and not (rules.has_ordinals and len(last_word) <= 2)
     if rules.has_ordinals and re.fullmatch(ROMAN_NUMERAL, written):
         return False

@@ -353,10 +353,10 @@ def escaped(text):
     ids=["few", "all", "rows"],
 )
 def test_repeated_texts_take_linear_time(texts, names, run_beside_modules):
-    counts = NUM_UNITS, GROWTH * NUM_UNITS
-    pairs = [[f"{start}{text_of(unit, count)}{end}" for count in counts] for start, unit, end in texts]
-    pairs.append([f"a {'<b>' * count}x{'</b>' * count} b" for count in counts])
-    value = {"names": names, "pairs": pairs, "rules": sentence_rules("en"), "words": words_of_checks("en", "pt")}
+    counts = [NUM_UNITS * GROWTH**power for power in range(3)]
+    series = [[f"{start}{text_of(unit, count)}{end}" for count in counts] for start, unit, end in texts]
+    series.append([f"a {'<b>' * count}x{'</b>' * count} b" for count in counts])
+    value = {"names": names, "series": series, "rules": sentence_rules("en"), "words": words_of_checks("en", "pt")}
     assert run_beside_modules("growth", value) == []
 
 
