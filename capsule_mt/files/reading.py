@@ -80,7 +80,8 @@ class LiveLines:
 
         end = time.monotonic() + SECONDS_FOR_NEXT_LINE
         while not self._lines and not self._has_ended:
-            if not select.select([self._descriptor], [], [], max(0.0, end - time.monotonic()))[0]:
+            seconds = end - time.monotonic()
+            if seconds < 0 or not select.select([self._descriptor], [], [], seconds)[0]:
                 return False
             self._read()
         return True

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import json
 import logging
 import lzma
@@ -14,6 +15,7 @@ import sys
 import threading
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,6 +32,7 @@ from capsule_mt import (
 )
 from capsule_mt.commands import score, translate
 from capsule_mt.commands.loading import load_translator
+from capsule_mt.files import reading
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.files.reading import LiveLines
 from capsule_mt.files.windows import WindowedOutput
@@ -629,6 +632,21 @@ def test_live_lines_are_those_of_the_stream_however_long():
     thread.start()
     assert list(LiveLines(reader)) == content.splitlines(keepends=True)
     thread.join()
+    os.close(reader)
+
+
+def test_a_line_that_is_being_written_is_not_awaited(monkeypatch):
+    ticks = itertools.count(0.0, 0.03)
+    monkeypatch.setattr(reading, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=ticks.__next__))
+    reader, writer = os.pipe()
+    os.write(writer, b"a\nlong line\n")
+    lines = LiveLines(reader)
+    assert lines.has_line()
+    assert next(iter(lines)) == b"a\n"
+    assert not lines.has_line()  # its first letters came within a tenth of a second
+    os.close(writer)
+    assert list(lines) == [b"long line\n"]
     os.close(reader)
 
 
