@@ -166,8 +166,9 @@ def gain(file: str, run: str, baseline: str, arms: list[str], seeds: list[int], 
 def share(file: str, names: list[str], right: list[str], total: list[str], form: str) -> Derived:
     """Add up two numbers of the records with these names; the interval of their ratio is Wilson's."""
     counted, n = (sum(_number(file, name, path) for name in names) for path in (right, total))
-    low, high = wilson(counted, n)
-    return Derived(form.format(counted, n, counted / n), f"{low:.0%} to {high:.0%}")
+    digits = form.partition(":.")[2][:1] or "0"  # of the value, if it is a percentage
+    low, high = (f"{bound:.{digits}%}" for bound in wilson(counted, n))
+    return Derived(form.format(counted, n, counted / n), f"{low} to {high}")
 
 
 def field(file: str, name: str, path: list[str], form: str) -> Derived:

@@ -95,6 +95,28 @@ def test_the_rows_give_the_claims():
     assert not ledger.problems(CLAIMS)
 
 
+def numbers(text):
+    return [float(number.replace("\u2212", "-").replace(",", "")) for number in re.findall(NUMBER, text)]
+
+
+@pytest.mark.parametrize("claim", [claim for claim in CLAIMS.values() if claim.interval], ids=lambda claim: claim.id)
+def test_intervals_hold_their_values(claim):
+    low, high = numbers(claim.interval)
+    value, *total = numbers(claim.value)
+    assert low <= (100 * value / total[0] if total else value) <= high
+    assert low < high
+
+
+@pytest.mark.parametrize("claim", [claim for claim in CLAIMS.values() if claim.derive], ids=lambda claim: claim.id)
+def test_the_commit_and_date_are_of_the_last_row(claim):
+    derive = claim.derive
+    names = {derive.get("name"), derive.get("run"), derive.get("baseline"), *derive.get("names", ())} - {None}
+    seeds = [None, *derive.get("seeds", ())]
+    rows = [row for row in ledger.records(derive["file"]) if {row.get("name"), row.get("run")} & names]
+    last = max((row for row in rows if row.get("seed") in seeds), key=lambda row: row["date"])
+    assert (claim.commit, claim.date) == (last["commit"].rstrip("+"), last["date"][:10])
+
+
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_commands_name_what_exists(claim):
     commands = [shlex.split(command) for command in claim.command.split(" && ")]
