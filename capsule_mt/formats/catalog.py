@@ -22,7 +22,7 @@ SYNTAX_REFERENCE = re.compile(r"&(?:apos|#0*39|#[xX]0*27);")  # of an apostrophe
 
 
 class Message:
-    """A message of a catalog. `texts` are its parts to translate, none for a message without words.
+    """A message of a catalog. `texts` are its parts to translate, none for one without words and branches.
 
     `note` says which part is not translated, and why.
 

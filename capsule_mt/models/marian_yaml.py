@@ -25,7 +25,7 @@ CONTROLS = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029",
 
 
 def read_yaml(text: str, origin: str) -> dict[str, Any]:
-    """Read a text of Marian's, such as {"beam-size": 6, "models": ["model.npz"]}.
+    """Return the names and values of a text of Marian's, such as {"beam-size": 6, "models": ["model.npz"]}.
 
     Args:
         origin: the file, for errors.

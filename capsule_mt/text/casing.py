@@ -1,4 +1,4 @@
-"""Lines in CAPITALS or lowercase: the model reads sentence case, and translations get the case back.
+"""Lines in CAPITALS or lowercase: the model reads sentence case; translations get CAPITALS or lowercase starts back.
 
 Lines in Title Case, and short ones, stay as they are: they are mostly strings of programs and headings, whose words
 are often names, and abbreviations.

@@ -42,7 +42,7 @@ def bare(item: Item) -> Item:
 
 
 def lacks_words(text: str) -> bool:
-    """Whether a text has nothing to translate: no letters outside URLs, tags, placeholders and code."""
+    """Whether a text has nothing to translate: no letters outside the items of `NON_WORDS`, such as URLs and code."""
     return not any(map(str.isalpha, text)) or not any(map(str.isalpha, without_items(text, " ", NON_WORDS)))
 
 

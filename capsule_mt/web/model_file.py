@@ -8,7 +8,8 @@ values are tensors, because gzip, by which servers send the file, then packs the
   are not of single precision.
 - SentencePiece's map of characters: `precompiled_charsmap` is the name of a U8 tensor, not base64.
 - a shortlist: `lengths`, I32, of each source token's list, and `differences`, U8 [bytes of a number, tokens]: of each
-  token from the one before in its ascending list, or from 0. First come the low bytes of all differences.
+  token from the one before in its ascending list, or from 0. First come the low bytes of all differences. `frequent`,
+  I32, has the tokens that every translation may have.
 """
 
 import base64

@@ -109,8 +109,8 @@ def check_target_modules(target_modules: Any, names: list[str]) -> None:
 def aggregate(model: Any, method: str = "em", **settings: Any) -> PeftModel:
     """Let a stack of a transformers model combine the outputs of all its layers; all else is frozen.
 
-    The same as `get_peft_model(model, CapsuleConfig(method=method, ...))`: save, load, push and train it as any
-    adapter of PEFT.
+    The same as `get_peft_model(model, CapsuleConfig(method=method, ...))` with the model's `task_type`: save, load,
+    push and train it as any adapter of PEFT.
 
     Args:
         model: an encoder-decoder or a decoder-only model of transformers.
