@@ -143,11 +143,13 @@ class _RecipeLoader(yaml.SafeLoader):
     """YAML in which 7e-4 is a number, "no" is a word, and a key that stands twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                mark = node.start_mark
+        keys = []
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=deep)
+            if key in keys:
+                mark = key_node.start_mark
                 raise ValueError(f"{mark.name}, line {mark.line + 1}: the key `{key}` occurs twice")
+            keys.append(key)
         return super().construct_mapping(node, deep)
 
 

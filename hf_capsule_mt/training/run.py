@@ -115,8 +115,10 @@ def _read_data(
     if recipe.init_from:
         check_name_or_path(recipe.init_from)
     with arguments.main_process_first(desc="data and tokenizer"):
-        check_same_recipe(recipe, output, write=arguments.should_save)
+        check_same_recipe(recipe, output, write=False)
         corpus = load_corpus(recipe)
+        # only now: a recipe whose data cannot be read leaves nothing that its corrected form would have to fit
+        check_same_recipe(recipe, output, write=arguments.should_save)
         tokenizer = load_or_train_tokenizer(recipe, corpus, output / "tokenizer")
         set_languages(tokenizer, recipe.languages["source"], recipe.languages["target"])
         parts = {name: encode_part(recipe, corpus, name, tokenizer) for name in corpus}

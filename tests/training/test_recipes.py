@@ -117,8 +117,8 @@ def test_what_is_wrong(tmp_path, values, message):
 
 
 def test_yaml_errors(tmp_path):
-    (tmp_path / "a.yaml").write_text("seed: 1\nseed: 2\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"a\.yaml, line 1: the key `seed` occurs twice"):
+    (tmp_path / "a.yaml").write_text("about: 1\ntraining:\n  seed: 1\n  about: 1\n  seed: 2\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"a\.yaml, line 5: the key `seed` occurs twice"):
         load_recipe(tmp_path / "a.yaml")
     (tmp_path / "a.yaml").write_text("seed: [1\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"a\.yaml: not YAML"):

@@ -108,6 +108,14 @@ def write_data(folder):
     return {"data": FILES, "data_dir": str(folder), "training": FEW_STEPS}
 
 
+def test_a_recipe_whose_data_cannot_be_read_leaves_no_run(tmp_path):
+    settings = write_data(tmp_path)
+    misspelt = FILES | {"train": {"text": ["b.en", "a.de"]}}
+    with pytest.raises(FileNotFoundError, match=r"b\.en"):
+        run_recipe(recipe(tmp_path, **settings | {"data": misspelt}))
+    assert run_recipe(recipe(tmp_path, **settings))["steps"] == 2
+
+
 def test_data_that_changed_since_the_run_began_are_named(tmp_path):
     settings = write_data(tmp_path)
     run_recipe(recipe(tmp_path, **settings))
