@@ -44,7 +44,10 @@ EXAMPLES = {
 }
 
 ITS_MODELS = "  # its models"
-WITH_CODE = "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed."
+WITH_CODE = (
+    "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed, and the pipeline "
+    "takes `return_coverage=True`."
+)
 WITHOUT_CODE = (
     "`capsule-mt export` adds code, with which the model loads without the package by `trust_remote_code=True`. Until "
     "it is on the hub, its name is the path of this folder."
@@ -95,7 +98,7 @@ def model_card(
         license_name="see-training-data" if license == "other" else None,
         library_name="transformers",
         pipeline_tag="translation",
-        tags=["translation", "capsule-networks", "hf_capsule_mt", *_methods(config)],
+        tags=["translation", *(["capsule-networks"] if _methods(config) else []), "hf_capsule_mt", *_methods(config)],
         datasets=sorted({corpus.hub_name for corpus in corpora if corpus.hub_name}) or None,
         base_model=_base_model(recipe),
         metrics=["bleu"] if (training and training["scores"]) or evaluations else None,
@@ -113,7 +116,7 @@ def model_card(
         code=WITH_CODE if with_code else WITHOUT_CODE,
         example=_string(EXAMPLES.get(languages[0] or "en", "...")),
         translation=_string(EXAMPLES.get(languages[1] or "", "...")),
-        coverage=", return_coverage=True" if _has_coverage(config) else "",
+        coverage=", return_coverage=True" if _has_coverage(config) and not with_code else "",
         limits=_limits(config, corpora, are_all=are_all),
         training=_training(recipe, corpora, training),
         scores=_scores(training, evaluations) + _coverage_quality(omissions) + verified_marks(config),
@@ -140,7 +143,9 @@ def renamed_card(card: str, name: str, *, license: str | None = None) -> ModelCa
         data.license, data.license_name, data.license_link = license, None, None
     text = renamed.text.replace(f"import hf_capsule_mt{ITS_MODELS}\n", "")
     # not `WITHOUT_CODE`: cards of older versions word the sentence differently
-    text = re.sub("^`capsule-mt export` adds code, .*$", WITH_CODE, text, flags=re.MULTILINE)
+    sentence = "^(`capsule-mt export` adds code, |After `import hf_capsule_mt`, with the package installed, ).*$"
+    text = re.sub(sentence, WITH_CODE, text, flags=re.MULTILINE)
+    text = re.sub(r"^(print\(translator\(.*), return_coverage=True\)\)$", r"\1))", text, flags=re.MULTILINE)
     heading = re.search("^# (.+)$", text, re.MULTILINE)
     if heading is not None:
         text = text[: heading.start(1)] + name + text[heading.end(1) :]
@@ -238,7 +243,9 @@ def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus], *, are_all: bo
             "sentences."
         )
     if positions := config.get("max_position_embeddings"):
-        lines.append(f"- A sentence has at most {positions} tokens; the pipeline translates a longer one in pieces.")
+        lines.append(
+            f"- A sentence has at most {positions} tokens; the package's pipeline translates a longer one in pieces."
+        )
     lines.append("- It translates sentences one by one, without the context of the others.")
     if _has_coverage(config):
         lines.append(

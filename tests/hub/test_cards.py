@@ -176,6 +176,11 @@ def test_training_data(source, title, open_data):
     assert "/home" not in corpus.title
 
 
+def test_a_model_without_capsules_does_not_have_their_tag(results):
+    for config, has_tag in ((CONFIG, True), ({"model_type": "capsule_marian"}, False)):
+        assert ("capsule-networks" in model_card("tester/model", config, results).data.tags) == has_tag
+
+
 @pytest.mark.parametrize("config", [CONFIG, CONFIG | {"coverage_calibration": {"attention": {"head": [1, 2]}}}])
 @pytest.mark.parametrize("name", ["tester/model", 'a "quoted" name\nof two lines \\'])
 @pytest.mark.parametrize("with_code", [True, False])
@@ -190,7 +195,8 @@ def test_the_code_runs(config, name, with_code, results, monkeypatch):
 
     monkeypatch.setattr("transformers.pipeline", pipeline)
     exec(code, {})
-    options = {"return_coverage": True} if config["coverage_calibration"] else {}
+    # transformers' own pipeline, which the code of an exported checkpoint gets, refuses the option
+    options = {"return_coverage": True} if config["coverage_calibration"] and not with_code else {}
     assert calls == [("translation", " ".join(name.split()), with_code), ("The old man buys a red hat.", options)]
 
 
@@ -236,11 +242,12 @@ def test_commands_are_published_without_local_paths(tmp_path):
     assert "/data/me" not in text
 
 
+@pytest.mark.parametrize("config", [CONFIG, CONFIG | {"coverage_calibration": {"attention": {"head": [1, 2]}}}])
 @pytest.mark.parametrize("with_code", [True, False])
-def test_a_renamed_card_is_the_one_made_by_that_name(with_code, results):
-    old = card_of(results, with_code=with_code)
+def test_a_renamed_card_is_the_one_made_by_that_name(config, with_code, results):
+    old = model_card("tester/model", config, results, with_code=with_code)
     for name in ("tester/other", 'a "quoted" name'):
-        expected = str(model_card(name, CONFIG, results))
+        expected = str(model_card(name, config, results))
         assert str(renamed_card(str(old), name)) == expected
         assert str(renamed_card(str(renamed_card(str(old), "between")), name)) == expected
     assert renamed_card(str(old), "other", license="mit").data.license == "mit"
