@@ -1,6 +1,7 @@
 """Draw routings: assignments, PAST and FUTURE, the words of capsules; and the weights of layers."""
 
 import io
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -106,6 +107,10 @@ def draw_past_future(
         axis.tick_params(length=0)
     axes[0, 0].set_yticks(range(len(source)), list(source), fontsize=9)
     figure.colorbar(image, ax=axes[0].tolist(), label="share of PAST (P) and FUTURE (F)", fraction=0.02, pad=0.02)
+    boxes = [axis.title.get_window_extent() for axis in axes[0]]
+    if any(left.x1 >= right.x0 for left, right in itertools.pairwise(boxes)):
+        for axis in axes[0]:
+            axis.title.set(rotation=45, rotation_mode="anchor", ha="left")
     return save_picture(figure, path)
 
 

@@ -11,7 +11,7 @@ from hf_capsule_mt.analysis.past_future import (
     overlap_rates,
     shares_around_step,
 )
-from hf_capsule_mt.analysis.pictures import draw_word_map
+from hf_capsule_mt.analysis.pictures import draw_past_future, draw_word_map
 from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
     assignment_entropy,
@@ -179,3 +179,15 @@ def test_overlap_rates(batch):
     model.drop_guided_losses()
     with pytest.raises(ValueError, match="needs a model with `guided_routing` and a `guided_bow_weight` above 0"):
         overlap_rates(model, *batch)
+
+
+@pytest.mark.parametrize(("word", "angle"), [("book", 0), ("grandmother", 45)])
+def test_words_above_past_and_future_do_not_overlap(word, angle, pictures, monkeypatch):
+    angles = []
+
+    def keep_angles(figure, path):
+        angles.extend(axis.title.get_rotation() for axis in figure.axes[:4])
+
+    monkeypatch.setattr("hf_capsule_mt.analysis.pictures.save_picture", keep_angles)
+    draw_past_future(torch.ones(2, 4), torch.zeros(2, 4), ["das", "Buch"], [word] * 4, "map.png")
+    assert angles == [angle] * 4
