@@ -1,5 +1,6 @@
 """PEFT's tuner of the method "CAPSULE", and `aggregate`, which is `get_peft_model` with it."""
 
+import dataclasses
 import difflib
 import inspect
 from collections.abc import Iterator
@@ -122,6 +123,11 @@ def aggregate(model: Any, method: str = "em", **settings: Any) -> PeftModel:
             f"`model` must be a model of transformers, got {model!r:.80} ({type(model).__name__}): load it first, "
             "for example by `AutoModelForSeq2SeqLM.from_pretrained(name)`"
         )
+    names = [field.name for field in dataclasses.fields(CapsuleConfig)]
+    for name in settings.keys() - names:
+        matches = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean `{matches[0]}`?" if matches else f"there are {', '.join(names)}"
+        raise TypeError(f"CapsuleConfig has no field `{name}`; {hint}")
     task = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
     return get_peft_model(model, CapsuleConfig(**{"task_type": task, **settings, "method": method}))
 

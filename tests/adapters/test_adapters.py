@@ -498,6 +498,10 @@ def test_refuses_models_that_do_not_fit():
             aggregate(stack, side="encoder")
     with pytest.raises(TypeError, match=r"`model` must be a model of transformers, got 't5-small' \(str\): load it"):
         aggregate("t5-small")
+    with pytest.raises(TypeError, match=r"CapsuleConfig has no field `sied`; did you mean `side`\?"):
+        aggregate(build("t5"), sied="encoder")
+    with pytest.raises(TypeError, match=r"CapsuleConfig has no field `zzz`; there are .*method, side"):
+        aggregate(build("t5"), zzz=1)
     for target_modules in (["q_proj"], "all-linear"):
         with pytest.raises(ValueError, match=r"`target_modules` of CapsuleConfig must be left out, .*\.encoder"):
             aggregate(build("marian"), target_modules=target_modules)
