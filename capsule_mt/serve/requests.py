@@ -6,7 +6,7 @@ Error messages are LibreTranslate's where it has one.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Iterable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 from urllib.parse import parse_qs
 
 from fastapi import HTTPException, Request
@@ -339,8 +339,10 @@ def _checked(values: dict[str, Any], model: type[AnyFields]) -> AnyFields:
     for name, field in model.model_fields.items():
         if field.is_required() and (name not in values or values[name] in (None, "", [])):
             raise HTTPException(400, f"Invalid request: missing {name} parameter")
-    if "format" in model.model_fields and values.get("format") not in (None, "", "text", "html"):
-        raise HTTPException(400, f"{str(values['format'])[:40]} format is not supported")
+    formats = get_args(model.model_fields["format"].annotation) if "format" in model.model_fields else ()
+    if formats and values.get("format") not in (None, "", *formats):
+        accepted = ", ".join(formats)
+        raise HTTPException(400, f"{str(values['format'])[:40]} format is not supported; these are: {accepted}")
     try:
         return model.model_validate({name: value for name, value in values.items() if value is not None})
     except ValidationError as error:

@@ -431,7 +431,7 @@ def test_requests_at_once_get_their_own_translations(make_client):
         ({"q": "a", "num_beams": 0}, "`num_beams`: input should be greater than or equal to 1, got 0"),
         ({"q": ["a", "<p>a<![x]>b"], "format": "html"}, "text 1: not html that can be read and written"),
         ({"q": "a", "format": "html", "coverage": True}, "`coverage` is for texts, not for `format` html"),
-        ({"q": "a", "format": "pdf"}, "pdf format is not supported"),
+        ({"q": "a", "format": "pdf"}, "pdf format is not supported; these are: text, html"),
         ({"q": "a", "coverge": False}, "unknown field 'coverge' (did you mean `coverage`?); the fields are"),
         (
             {"q": "a", "beam": None},
