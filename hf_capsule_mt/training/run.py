@@ -30,6 +30,7 @@ from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import (
     encode_part,
     load_corpus,
+    load_named_tokenizer,
     load_or_train_tokenizer,
     print_once,
     training_set,
@@ -116,10 +117,11 @@ def _read_data(
         check_name_or_path(recipe.init_from)
     with arguments.main_process_first(desc="data and tokenizer"):
         check_same_recipe(recipe, output, write=False)
-        corpus = load_corpus(recipe)
-        # only now: a recipe whose data cannot be read leaves nothing that its corrected form would have to fit
+        corpus, tokenizer = load_corpus(recipe), load_named_tokenizer(recipe)
+        # only now: a recipe that names what cannot be read leaves nothing that its corrected form would have to fit
         check_same_recipe(recipe, output, write=arguments.should_save)
-        tokenizer = load_or_train_tokenizer(recipe, corpus, output / "tokenizer")
+        if tokenizer is None:
+            tokenizer = load_or_train_tokenizer(recipe, corpus, output / "tokenizer")
         set_languages(tokenizer, recipe.languages["source"], recipe.languages["target"])
         parts = {name: encode_part(recipe, corpus, name, tokenizer) for name in corpus}
         if arguments.should_save:

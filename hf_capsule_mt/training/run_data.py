@@ -73,13 +73,17 @@ def _in_folder(sources: Source | list[Source], folder: str | None) -> Source | l
     return {key: under(value) if key in FILES else value for key, value in sources.items()}
 
 
+def load_named_tokenizer(recipe: Recipe) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer that the recipe names, or that of the model from which it starts, if any."""
+    name = recipe.tokenizer.get("load") or recipe.init_from
+    return None if name is None else load_tokenizer(name)
+
+
 def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the run, or the one that the recipe names, or train one and save it in the folder."""
+    """Return the tokenizer that the run has trained, or train one and save it in the folder."""
     if (folder / "tokenizer_config.json").exists():
         return load_tokenizer(folder)
     settings = recipe.tokenizer
-    if settings.get("load") or recipe.init_from is not None:
-        return load_tokenizer(settings.get("load") or str(recipe.init_from))
     size: int = settings["vocab_size"]
     train = corpus["train"]
     if settings.get("sentences") is not None:

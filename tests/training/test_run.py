@@ -17,6 +17,7 @@ import yaml
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from capsule_mt.files.lock import lock_output
+from capsule_mt.models.opening import CheckpointError
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.data import load_translation_data
 from hf_capsule_mt.training import load_recipe, run, run_recipe
@@ -108,11 +109,13 @@ def write_data(folder):
     return {"data": FILES, "data_dir": str(folder), "training": FEW_STEPS}
 
 
-def test_a_recipe_whose_data_cannot_be_read_leaves_no_run(tmp_path):
+def test_a_recipe_that_names_what_cannot_be_read_leaves_no_run(tmp_path):
     settings = write_data(tmp_path)
     misspelt = FILES | {"train": {"text": ["b.en", "a.de"]}}
     with pytest.raises(FileNotFoundError, match=r"b\.en"):
         run_recipe(recipe(tmp_path, **settings | {"data": misspelt}))
+    with pytest.raises(CheckpointError, match="the tokenizer does not load"):
+        run_recipe(dataclasses.replace(recipe(tmp_path, **settings), init_from=str(tmp_path)))
     assert run_recipe(recipe(tmp_path, **settings))["steps"] == 2
 
 
