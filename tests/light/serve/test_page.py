@@ -307,26 +307,6 @@ def test_nothing_that_axe_objects_to(browser, scheme):
         assert violations(page) == []
 
 
-def luminance(colour):
-    """Return the relative luminance of `rgb(...)`, as WCAG defines it."""
-    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_placeholders_can_be_read(browser, scheme):  # axe does not measure them
-    colours = """() => [
-        getComputedStyle(document.querySelector("#target"), "::placeholder").color,
-        getComputedStyle(document.querySelector(".scroll")).backgroundColor,
-    ]"""
-    with served({EN_DE: Checked()}) as address:
-        page = open_page(browser, address, 375, scheme)
-        darker, lighter = sorted(map(luminance, page.evaluate(colours)))
-        assert (lighter + 0.05) / (darker + 0.05) >= 4.5
-
-
 @pytest.mark.slow
 def test_waiting_and_errors(browser, tmp_path):
     translator = Upper()
