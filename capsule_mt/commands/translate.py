@@ -14,8 +14,8 @@ With transformers (hf-capsule-mt), the command also runs any of its models, seve
     capsule-mt translate MODEL_A MODEL_B --input text.en --output text.de
     accelerate launch scripts/translate.py MODEL --backend transformers --input text.en --output text.de
 
-These files keep their format: .html, .epub, .srt, .vtt, .ass, .po, .xliff, .md, .docx, .pptx, .odt, catalogs of apps
-(.json, .arb, .yml, .properties, .strings, .stringsdict, .resx, .ts, Android's .xml), and .tsv or .csv with --column.
+These files keep their format: .html, .epub, .srt, .vtt, .ass, .po, .xliff, .md, .docx, .pptx, .odt, .odp, catalogs of
+apps (.json, .arb, .yml, .properties, .strings, .stringsdict, .resx, .ts, Android's .xml), .tsv or .csv with --column.
 Files that end in .txt or a language's code, or have no extension, are translated line by line; other files of text
 need --format lines. PDFs, images and the like are refused, with advice.
 
