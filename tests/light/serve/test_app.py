@@ -357,7 +357,7 @@ def test_words_of_a_given_translation_that_belong_together(client):
     assert client.post("/cover", q="a fox", translation="fox", alignment="true").json()["alignment"] == [[1, 0]]
     assert "`alignment`" in error_of(client.post("/cover", q="a", translation="a", alignment="perhaps"), 400)
     assert client.post("/cover", q="a", translation="a", format="text").status_code == 200
-    expected = "`format`: input should be 'text', got 'html'"
+    expected = "html format is not supported; these are: text"
     assert expected in error_of(client.post("/cover", q="a", translation="a", format="html"), 400)
     expected = "`num_beams` is a search option of /translate, and this path does not take it"
     assert expected in error_of(client.post("/cover", q="a", translation="a", num_beams=2), 400)
