@@ -127,7 +127,10 @@ def _stops_and_breaks(stops: str) -> re.Pattern[str]:
 
 @cache
 def rules_of(language: str | None) -> Rules:
-    """Return the rules of a language; without one, or without its abbreviations, those of all languages."""
+    """Return the rules of a language; without one, or without its abbreviations, with those of all languages.
+
+    Of these, words of other languages (`WORDS_ELSEWHERE`) only count if they are English abbreviations.
+    """
     code = language_code(language) or ""
     final_abbreviations = _words_of(FINAL_ABBREVIATIONS, code)
     abbreviations = _words_of(ABBREVIATIONS, code) - final_abbreviations
@@ -154,7 +157,7 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
     """Return the spans of the sentences of a text, without the space between them; none for a blank text.
 
     A line break or a tab ends a sentence. `language` is a code such as "de", "de_DE" or "deu_Latn"; without it, the
-    abbreviations of all languages count.
+    abbreviations of all languages count, except those that are words of another one, such as German "max.".
     """
     rules = rules_of(language)
     if text[:2].isalpha():
