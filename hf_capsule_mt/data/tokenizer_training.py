@@ -26,7 +26,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, *, show_progress: boo
     text are encoded as text.
 
     Args:
-        vocab_size: the number of tokens, specials and bytes included; fewer if the text does not yield as many.
+        vocab_size: the number of tokens, specials and bytes included; fewer if the text does not yield as many, more
+            if its characters, of which the 1,000 most frequent are always tokens, do not fit.
     """
     return _wrap(_train(texts, vocab_size, show_progress), PreTrainedTokenizerFast)
 
