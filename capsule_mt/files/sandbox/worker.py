@@ -30,7 +30,7 @@ SandboxType = TypeVar("SandboxType", bound="Sandbox")
 
 
 class ReadingStoppedError(Exception):
-    """The process was stopped because nobody waits for its answer."""
+    """The process was stopped before it answered: its client has gone, or the server stops."""
 
 
 class Sandbox:
