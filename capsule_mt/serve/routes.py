@@ -173,7 +173,7 @@ def file_router(answers: Answers) -> APIRouter:
 
     @router.get("/download_file/{name}")
     async def download_file(name: str) -> Response:
-        """Return a translated file: of each client, the latest 32 are stored, for ten minutes."""
+        """Return a translated file. Stored for ten minutes: each client's latest 32, 256 MiB in all."""
         content = files.get(name)
         if content is None:
             raise HTTPException(404, "this file does not exist, or has expired: files are stored for ten minutes")
