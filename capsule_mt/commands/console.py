@@ -53,7 +53,7 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=HelpFormatter, **settings)
+        super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **settings)
         self.value_tests: dict[str, Callable[[str], bool]] = {}
         self.advice: Mapping[str, str] = {}
 

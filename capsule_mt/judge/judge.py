@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
+from capsule_mt.catalog.entries import CatalogError, no_such_folder
 from capsule_mt.checks.results import Check
 from capsule_mt.checks.rules import checks_of
 from capsule_mt.coverage.judgement import JudgedWord, Judgement, Reason
@@ -54,10 +55,15 @@ class Judge:
 
         Raises:
             UnsupportedModelError: another encoder, whose evidence means something else.
+            CatalogError: neither a folder nor a model of the hub.
         """
         numbers = read_numbers()
         try:
             encoder = Encoder.from_pretrained(folder, int8=int8, layers=numbers.layers, num_threads=num_threads)
+        except CatalogError:
+            if "/" in (name := os.fspath(folder)):
+                raise
+            raise CatalogError(f"{no_such_folder(name)}; {_needs(numbers)}") from None
         except ValueError as error:
             if "`layers`" not in str(error):
                 raise

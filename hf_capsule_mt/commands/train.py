@@ -20,7 +20,7 @@ from hf_capsule_mt.commands.arguments import keep_freed_memory
 
 @resumable()
 def main() -> int:
-    parser = CommandParser(description=__doc__, allow_abbrev=False)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("recipe", help="a name that `capsule-mt recipes` lists, or a YAML file")
     arguments, overrides = parser.parse_known_args()
     from hf_capsule_mt.training import load_recipe, parse_overrides, run_recipe

@@ -205,8 +205,9 @@ MISTYPED = {
     "translate model film.srt --output out.srt --covrage=report.tsv": "`--coverage`",
     "translate model film.srt --ouput out.srt --covrage report.tsv": "`--output`, `--coverage`",
     "score model --sorces test.en": "`--sources`",
+    "translate model --input a.txt --num-beam 2": "`--num-beams`",  # the start of an option is not that option
     "models search en --hlep": "`--help`",
-    "evaluate --hypotheses a --references b --source c --souces d": "`--sources`",
+    "evaluate --hypotheses a --references b --sources c --souces d": "`--sources`",
 }
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from capsule_mt import Encoder, Judge, UnsupportedModelError
+from capsule_mt.catalog.entries import CatalogError
 from capsule_mt.coverage.problems import problems_in
 from capsule_mt.coverage.reasons import LEVELS
 from capsule_mt.files.lines import judgement_record
@@ -247,6 +248,8 @@ def test_another_encoder_is_refused_by_name(tmp_path):
     deep = write_encoder(tmp_path / "twelve", num_layers=12)
     with pytest.raises(UnsupportedModelError, match=rf"gives two texts a cosine of .*, not 0\.\d+; {message}"):
         Judge.from_pretrained(deep)
+    with pytest.raises(CatalogError, match=rf"^nowhere: no such folder; {message}"):
+        Judge.from_pretrained("nowhere")
 
 
 def test_an_encoder_is_known_by_its_probes(encoder, witness, numbers):
