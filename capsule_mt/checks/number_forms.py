@@ -31,7 +31,7 @@ def number_matches(text: str) -> Iterator[re.Match[str]]:
 
 
 def values_of(number: str) -> frozenset[str]:
-    """Return the values that a number may have, as plain decimal strings: "1.234" has two."""
+    """Return the values that a number may have, as strings: "1.234" has two."""
     digits = re.sub(r"[\u00a0\u202f '\u2019]", "", number)
     separators = re.findall(r"[.,]", digits)
     plain = re.sub(r"[.,]", "", digits)
@@ -58,7 +58,7 @@ def _trimmed(value: str) -> str:
 
 
 def integer_of(digits: str) -> int:
-    """Return the value of decimal digits, at most `MAX_INTEGER`: Python refuses to convert thousands of digits."""
+    """Return the value of decimal digits; of seven or more, `MAX_INTEGER`: Python refuses to convert thousands."""
     return int(digits) if len(digits) <= len(str(MAX_INTEGER)) else MAX_INTEGER
 
 
@@ -68,7 +68,7 @@ def roman_value(numeral: str) -> int:
 
 
 class NumberPool:
-    """Numbers in the order of their text. To look one up by a key, or to remove it, takes constant time."""
+    """Numbers in the order of their text. To look one up by a key, or to remove it, takes amortised constant time."""
 
     def __init__(self, numbers: Sequence[str], keys_of: Callable[[str], Iterable[Hashable]]) -> None:
         self._numbers: list[str | None] = [*numbers]
@@ -78,7 +78,7 @@ class NumberPool:
                 self._indices.setdefault(key, deque()).append(index)
 
     def first(self, keys: Iterable[Hashable], skipped: int | None = None) -> int | None:
-        """Return the index of the first remaining number with one of these keys, other than the index `skipped`."""
+        """Return the first index, other than `skipped`, of a remaining number with one of these keys, if any."""
         return min((index for key in keys for index in self._first_two(key) if index != skipped), default=None)
 
     def remove(self, *indices: int) -> None:
@@ -100,7 +100,7 @@ class NumberPool:
 
 
 def keys_of(number: str) -> Iterator[Hashable]:
-    """Yield the keys of a number in a `NumberPool`: its digits, its integer value, and its hour and minutes."""
+    """Yield the keys of a number in a `NumberPool`: its text, and its integer value or its hour and minutes."""
     yield number
     if number.isdecimal():
         yield integer_of(number)

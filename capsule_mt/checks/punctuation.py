@@ -48,13 +48,12 @@ def end_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]
 
 
 def question_marks(language: str | None) -> str:
-    """Return the marks that end a question in a language."""
+    """Return the marks that may end a question in a language."""
     return QUESTION_MARKS + (";" if language == "el" else "")
 
 
 def bracket_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
-    """Yield pairs of brackets that the texts have in different numbers; square ones count as round.
-
+    """Yield brackets that the texts have in different numbers; square ones count as round, but not those of "[...]".
     Brackets that do not balance in the source, as in "a)", are not checked.
     """
     source_counts, target_counts = ([*_bracket_counts(text.prose)] for text in (source, translation))

@@ -11,18 +11,18 @@ REFLEXIVES = ("nous", "vous")  # French "nous nous voyons" is right
 
 
 def repeated_phrases(translation: str, source: str) -> list[str]:
-    """Return the phrases that a translation says twice in a row, unless its source repeats as many."""
+    """Return the phrases of up to six words that a translation doubles, unless its source doubles as many."""
     phrases = doubled_phrases(translation)
     return list(phrases) if phrases and phrases.total() > doubled_phrases(source).total() else []
 
 
 def doubled_phrases(text: str) -> Counter[str]:
-    """Count the phrases that are followed by themselves, longest phrases first."""
+    """Count the phrases of up to six words that are followed by themselves, except "nous nous" and "vous vous"."""
     return doubled_among(WORDS.findall(text))
 
 
 def doubled_among(words: Sequence[str]) -> Counter[str]:
-    """Count the phrases of these words that are followed by themselves, longest phrases first."""
+    """Count the phrases of these words that are followed by themselves, as `doubled_phrases` does."""
     words = [word.casefold() for word in words]
     counts: Counter[str] = Counter()
     lengths = range(1, LONGEST_REPEATED_PHRASE + 1)

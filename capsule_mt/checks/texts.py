@@ -18,7 +18,7 @@ class CheckedText:
     text: with characters instead of entities.
     items: its placeholders, tags and URLs, without letters glued to placeholders.
     prose: the text with a space for each item.
-    language: a two-letter code.
+    language: its code without script or region, such as "de"; `None` if it is unknown.
     vocabulary: the words of its language that rules look for.
     """
 

@@ -19,8 +19,8 @@ Other lists are for all languages.
     half_hours          words before an hour: German "halb acht" and Dutch "half acht" are half past seven
     afternoon           regular expressions for what adds 12 to an hour
     units               regular expressions for units of both systems; what is converted has another number
-    large_numbers       regular expressions for parts of larger numbers: "trezentos", "half past two"
-    signs               parts of words that stand for each sign, in any language
+    large_numbers       regular expressions for parts of larger numbers: "oitocentos", "half past two"
+    signs               parts of words, and other signs, that stand for each sign, in any language
 """
 
 import json
