@@ -27,7 +27,7 @@ class Reason:
 
     name: what is wrong, such as "left out", "another text" or "numbers".
     is_fault: whether a rule has found it; else an estimate is above the threshold of its kind.
-    source, target: what it is about in each text, empty for all of it.
+    source, target: what it is about in each text, as far as that is known.
     share: how often words that are marked as surely as its own are right, if that was measured.
     """
 

@@ -1,6 +1,6 @@
 """The share of each source word that a translation covers: by attention, reverse model, or deletion.
 
-Each method returns a `PieceCoverage` for one translation of one piece. `calibration` fits the curves.
+Each method gives a `PieceCoverage` for each piece and its translation. `calibration` fits the curves.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

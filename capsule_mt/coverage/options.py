@@ -17,18 +17,19 @@ class CoverageOptions:
             "deletion".
         marks: the words that "verified" marks: only those "sure" to be left out, the "likely" ones (the default), or
             "all" that may be. `Translator.precision` is the share of marks that a reader, a language model, confirmed,
-            if one checked them. Other methods mark the same words for each, with a warning.
+            if one checked them. Other methods mark the same words of the source for each.
             By default, a given translation has marks only in sentences that raise the alarm: most other marks of
             free translations are wrong. The same holds for the model's own translations, if a reader found fewer
             than half of their marks right. Naming `method` or `marks` shows the other marks, too.
-        support: also find the words of the translation that the source does not support. Needs a `reverse`, and a
-            forced pass of both models for each sentence.
-        threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one,
-            which is another one for given translations. 0 never warns.
-        retry_beams: translate those sentences again with this many beams, rescored by `weight` (5 by default), and
-            keep the translation that leaves out less. It is also the number of beams for certain faults: changed
-            numbers or brackets, invented quotes, doubled phrases. For these, sentences are translated again with 4
-            beams also without `retry_beams`, unless `copy=False`; the translation with the fewest is kept.
+        support: also find the words of the translation that the source does not support. Needs a `reverse`, and its
+            forced pass over each sentence.
+        threshold: sentences with a lower coverage raise the alarm, and translating warns of them; by default the
+            alarm of the calibration, if it has one, which is another one for given translations. 0 never warns.
+        retry_beams: translate those sentences again with this many beams (or `num_beams`, if that is more), rescored
+            by `weight` (5 by default), and keep the translation that leaves out less. It is also the number of beams
+            for certain faults: changed numbers or brackets, invented quotes, doubled phrases. For these, sentences
+            are translated again with 4 beams also without `retry_beams`, unless `copy=False`; the translation with
+            the fewest is kept.
         weight: rank the hypotheses of beam search by their score minus `weight` times the mean share of the source
             words that is left out.
     """

@@ -16,7 +16,7 @@ class PieceCoverage(NamedTuple):
     """The coverage of one piece by one translation.
 
     covered, marked: for each word, the share that is translated, and whether the word is marked as left out.
-    score: of the piece: the mean over the words that count, calibrated if there are curves.
+    score: of the piece: the mean over the words that count, or its `completeness`, calibrated if there are curves.
     omitted_share: the mean share of a source word that is left out, before calibration.
     support: of the words of the translation, if that was requested.
     """

@@ -37,8 +37,8 @@ class Problem(NamedTuple):
     """Something to check in a translation.
 
     level: how certain it is.
-    reason: its name in `REASONS`.
-    spans: where it is; none if it concerns a whole text.
+    reason: its name in `REASONS`, empty where there is no translation or no check.
+    spans: where it is, if that is known.
     share: the share of such marks of the model that a reader found right, if one read them.
     """
 

@@ -42,7 +42,7 @@ def _of_item(level: Level, noun: str, about: str) -> Reason:
 
 REASONS: Mapping[str, Reason] = {
     "empty": Reason("fault", "The translation is empty.", "a translation without text"),
-    "unreadable": Reason("fault", "The model cannot read {part} of the text.", "letters that the model lacks"),
+    "unreadable": Reason("fault", "The model cannot read {part} of the text.", "over a fifth of the tokens unknown"),
     "items": Reason("fault", "The placeholders are others, or in another order.", "placeholders of a file's format"),
     "plural": Reason(
         "fault",
@@ -87,7 +87,7 @@ REASONS: Mapping[str, Reason] = {
     "left_out": Reason(
         "probable",
         "Probably left out: {words}",
-        "marked words in an alarmed sentence, or of a model whose marks are mostly right",
+        "marked words in an alarmed sentence, or of a model or judge whose marks are mostly right",
     ),
     "unrelated": Reason(
         "probable", "Probably a translation of another text.", "hardly a word has a counterpart, with a judge"

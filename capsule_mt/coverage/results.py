@@ -12,7 +12,8 @@ class Word:
     """A word of the source, the characters `start` to `end` of the text.
 
     `covered` is the share of it that was translated. A word is `marked` if it was probably left out. A word that the
-    vocabulary lacks is marked, too, with a `covered` of 0. Optional words, which calibration finds, are never marked.
+    vocabulary lacks counts as left out, unless the translation has it. A calibrated method does not mark optional
+    words, which complete translations often leave out.
     """
 
     text: str
@@ -50,7 +51,7 @@ class SentenceCoverage:
 class Coverage:
     """How completely a text was translated: a `score` from 0 to 1, and the text's words and sentences.
 
-    `repetitions` are phrases that the translation says twice in a row and the source does not. A blank text has the
+    `repetitions` are phrases that the translation says twice in a row, if its source has fewer. A blank text has the
     score 1. `threshold` is the score below which a sentence is an alarm, `None` without one. If `CoverageOptions` ask
     for it, `support` is the share of the translation that the source supports, and `target_words` are its words.
     `checks` are faults that rules find, such as a number that the translation lacks. `method` is what marked the
@@ -73,7 +74,7 @@ class Coverage:
 
     @property
     def untranslated(self) -> tuple[Word, ...]:
-        """The words that were left out."""
+        """The words that are marked as left out."""
         return tuple(word for word in self.words if word.marked)
 
     def judged(self, judgement: Judgement | None) -> "Coverage":
@@ -82,5 +83,5 @@ class Coverage:
 
     @property
     def unsupported(self) -> tuple[TargetWord, ...]:
-        """The words of the translation that were made up."""
+        """The words of the translation that are marked as made up."""
         return tuple(word for word in self.target_words if word.marked)

@@ -56,7 +56,7 @@ class Encoder:
         Args:
             int8: multiply in int8, which is faster.
             layers: the layers to return, ascending; what follows the highest one is not loaded. `None`: the last one.
-            num_threads: how many threads share a call; `None`: one for each processor.
+            num_threads: how many threads share a call; `None`: OMP_NUM_THREADS, or one for each processor.
         """
         from capsule_mt.models.probing import probe_if_required
 
@@ -104,7 +104,7 @@ class Encoder:
         return [self._by_layer(numbers, len(ids)) for ids, numbers in zip(sources, joined, strict=True)]
 
     def encode(self, texts: Sequence[str]) -> "list[array[float]]":
-        """Return the vector of each text: the mean over its tokens in the highest layer, as in sentence-transformers.
+        """Return the vector of each text: the mean over its tokens in the highest of `layers`, not normalised.
 
         Raises:
             UnsupportedModelError: a model whose files say that it represents a text otherwise.

@@ -50,7 +50,7 @@ class Judge:
         """Load the encoder whose evidence the numbers were fitted to, by its name or the folder of a copy.
 
         Args:
-            int8: multiply in int8, which is several times as fast.
+            int8: multiply in int8, which is faster.
             num_threads: as for `Encoder.from_pretrained`.
 
         Raises:

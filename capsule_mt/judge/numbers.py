@@ -1,4 +1,4 @@
-"""The numbers of a judge, fitted to what people marked: probabilities of words, and thresholds of reasons.
+"""The numbers of a judge: probabilities of words, fitted to what people marked, and thresholds of reasons.
 
 `capsule_mt.coverage.calibration.judging` fits them. The file beside this one says on which data.
 """
@@ -35,7 +35,7 @@ class WordOdds(NamedTuple):
     shares: tuple[tuple[float, float], ...] = ()
 
     def share(self, probabilities: Sequence[float]) -> float | None:
-        """Return how often such marks are right, by the least sure of them; `None` where that was not measured."""
+        """Return how often such marks are right, by the least sure of them; `None` where `shares` do not say it."""
         least = min(probabilities, default=0.0)
         return next((share for start, share in reversed(self.shares) if least >= start), None)
 

@@ -55,7 +55,7 @@ class Examples(NamedTuple):
     function_words: case-folded.
     text: all sources with their references.
     extra: a sample of the aligner's extra text, also without omissions.
-    length: the expected length of translations, fitted on all text, in a calibration's form.
+    length: the expected length of translations, fitted on all text outside `checked`, in a calibration's form.
     are_own: whether the references are the model's own translations.
     """
 
@@ -206,9 +206,10 @@ def optional_words(coverages: list[Coverage], curve: Curve, function_words: Cont
 
 
 def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> None:
-    """Fit both curves and the threshold of a method, and add them to the translator's calibration.
+    """Fit both curves of a method, and its threshold or length weight, and add them to the translator's calibration.
 
-    If the calibration lacks `optional_words`, take the words that this method misses in complete references.
+    If the calibration lacks `optional_words`, take the words that this method misses in complete references;
+    "verified" adds those that it often marks there.
     """
     calibration = dict(translator.loaded.calibration)
     calibration.pop(method, None)

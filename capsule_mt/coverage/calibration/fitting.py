@@ -64,7 +64,7 @@ def fit_words(evidence: Sequence[float], is_translated: Sequence[bool]) -> Curve
 def fit_threshold(probabilities: Sequence[float], is_translated: Sequence[bool]) -> float:
     """Return the probability of being translated below which marks have the highest F score (with `BETA`).
 
-    It lies between two of the probabilities; if no word is missing, it is 0.5.
+    It lies between two of the probabilities; if these are all the same, or no word is missing, it is 0.5.
     """
     values, missing = np.asarray(probabilities, dtype=float), ~np.asarray(is_translated, dtype=bool)
     distinct = np.unique(values)
@@ -84,7 +84,7 @@ def fit_sentences(
     groups: Sequence[float],
     bounds: Sequence[float],
 ) -> tuple[float, Curve]:
-    """Return the candidate that predicts the completeness of sentences best, and the curve from it to their score.
+    """Return the name of the candidate that predicts the completeness of sentences best, and its curve to their score.
 
     The curve is f(x) = 0.97 sigmoid(a log(x) - b log(1 - x) + c) + 0.03 x, with a, b > 0: beta calibration (Kull
     et al. 2017) that never ties. A grid search minimises the squared error of the mean score of each group of

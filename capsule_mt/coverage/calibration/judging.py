@@ -117,7 +117,7 @@ def _weights(features: Array, labels: Bits, ridge: float) -> Array:
 
 
 def fit_words(pairs: Sequence[MarkedPair], evidence: Sequence[PairEvidence]) -> dict[str, Any]:
-    """Return the odds of both sides, in both directions of each pair together."""
+    """Return the odds of both sides: of left-out words of the sources, and of made-up ones of the translations."""
 
     def fitted(words_of: Callable[[PairEvidence], Sequence[WordEvidence]], side: str) -> dict[str, Any]:
         rows, labels, groups = [], [], []
@@ -189,7 +189,7 @@ def compared(witness: Witness, pairs: Sequence[tuple[str, str]]) -> list[PairEvi
 def fit(
     witness: Witness, marked: Sequence[MarkedPair], clean: Mapping[str, Sequence[tuple[str, str]]]
 ) -> dict[str, Any]:
-    """Return all numbers of a judge but its name and provenance."""
+    """Return the numbers of a judge, without its name, its provenance, and the `shares` of its odds."""
     words = fit_words(marked, compared(witness, [(pair.source, pair.target) for pair in marked]))
     left_out, made_up = read_odds(words["left out"]), read_odds(words["made up"])
     human = {domain: compared(witness, pairs) for domain, pairs in clean.items()}

@@ -18,7 +18,7 @@ def fit_length(sources: Sequence[str], targets: Sequence[str]) -> ExpectedLength
     """Fit the expected number of characters of a translation on parallel text.
 
     The expectation for a source of x characters is a + b x plus an offset for each of its words: ridge regression,
-    weighted by 1 / (x + 10). Pairs with an empty side, or a side more than three times as long, are left out.
+    weighted by 1 / (x + 10). Pairs with an empty side, or one some three times as long, are left out.
     """
     pairs = [
         (source, len(target))

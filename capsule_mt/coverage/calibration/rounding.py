@@ -1,8 +1,9 @@
 """Round a model to few bits, and write it as a small checkpoint: `capsule-mt convert --to small`.
 
 Matrices are rounded column by column. Later columns make up for the error of a column, as far as the inputs of the
-matrix allow: GPTQ (Frantar et al. 2022, arXiv:2210.17323). Unlike in GPTQ, each matrix has one step, and codes are not
-limited to four bits. An entropy coder then spends bits where they are needed.
+matrix allow: GPTQ (Frantar et al. 2022, arXiv:2210.17323). Unlike in GPTQ, a matrix has one step (a table of tokens
+has one for each block of rows), and codes are not limited to four bits. An entropy coder then spends bits where they
+are needed.
 
 How fine the steps must be depends on the model. So the loss is measured, and steps become finer until it is small.
 """
@@ -84,7 +85,7 @@ def write_small(
         settings: options of these translations, such as `src_lang` and `tgt_lang`.
 
     Raises:
-        ValueError: the finest steps that int8 can hold lose more.
+        ValueError: the loss is larger after eight tries, or the model translates none of the sentences.
         UnsupportedModelError: a model that the engine does not support, or a feature of Marian that Capsule Marian
             lacks.
         CheckpointError: a damaged file, or files that do not fit together.

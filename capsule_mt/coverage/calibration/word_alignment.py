@@ -51,7 +51,7 @@ class WordAligner:
         links = aligner.align(pairs)              # one frozenset of (source, target) for each pair
 
     Words with the same `stem` share their statistics. A pair with an empty side has no links. A word that is not in
-    the training text links to equal words only.
+    the training text links only to words with the same stem.
     """
 
     def __init__(self, settings: AlignerSettings | None = None, stem: Callable[[str], str] = word_stem) -> None:

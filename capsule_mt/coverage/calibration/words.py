@@ -28,6 +28,9 @@ def word_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[SentenceP
 
 
 def word_stem(word: str) -> str:
-    """Return the first four letters of a word in lower case; the aligner shares statistics between equal stems."""
+    """Return a word in lower case, cut to four letters if it has only letters.
+
+    The aligner shares statistics between equal stems.
+    """
     lowered = word.lower()
     return lowered[:4] if lowered.isalpha() else lowered
