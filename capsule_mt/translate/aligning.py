@@ -1,4 +1,4 @@
-"""How much each token of a translation attends to each token of its source."""
+"""How strongly each token of a translation aligns with each token of its source."""
 
 from collections.abc import Sequence
 

@@ -26,7 +26,7 @@ def load(
 ) -> "Translator | PivotTranslator":
     """Load a model by its folder or name, or both models of a language pair that goes through English.
 
-    All arguments but `loaded` are those of `Translator.from_pretrained`. `reverse`, `glossary`, `src_lang` and
+    All options but `loaded` are those of `Translator.from_pretrained`. `reverse`, `glossary`, `src_lang` and
     `tgt_lang` need a single model. So do some methods, such as `score`: a `PivotTranslator`, which translates through
     English, only translates and marks omissions.
 

@@ -76,7 +76,7 @@ def _flat(value: object) -> list[object]:
 
 
 def check_language_type(argument: str, language: object) -> None:
-    """Refuse what is not the code of a language; `None` chooses none."""
+    """Refuse what is not a string, as the code of a language is; `None` chooses none."""
     if language is not None and not isinstance(language, str):
         raise TypeError(f"`{argument}` must be the code of a language, such as 'de', got {language!r}")
 

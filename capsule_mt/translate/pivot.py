@@ -75,9 +75,9 @@ class PivotTranslator(TextTranslator):
     """Two models, one after the other: the first translates into English, sentence by sentence, the second from it.
 
     `score` is the mean log-probability of a token of both translations. `segments` are spans of the source, but
-    their tokens are those of the English. A sentence's coverage is the product of the two models' coverages; it raises
-    an alarm below the smaller of their two thresholds. A glossary, alignments, support, and scoring given translations
-    need one model.
+    their `target_ids` are those of the English. A sentence's coverage is the product of the two models' coverages; it
+    raises an alarm below the smaller of their two thresholds. A glossary, alignments, support, and scoring given
+    translations need one model.
     """
 
     def __init__(self, first: Leg, second: Leg) -> None:

@@ -1,6 +1,6 @@
 """`Plan`: what one call does, made once from its options, the model and its calibration.
 
-Nothing that gets a plan asks for any of it again, or loads a model.
+The steps of the call read it, and don't load a model.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """The languages of the source and of the target, if the call or the model's folder tells them."""
+        """The languages of the source and of the target, if they are known."""
         return self.segmenter.src_lang, self.segmenter.tgt_lang
 
     @property

@@ -10,9 +10,10 @@ if TYPE_CHECKING:  # late: a call without coverage starts sooner
 
 
 class Segment(NamedTuple):
-    """One sentence of a text, or a part of one that is too long: what went through the model at once.
+    """One sentence of a text, or a part of one: what went through the model at once.
 
-    `target_ids` are from the decoder's start token to the end token. `was_cut` says that they reached their limit.
+    `target_ids` begin with the decoder's start token, and end with the end token unless they were cut. `was_cut` says
+    that they reached their limit, or that the source was cut to the model's.
     """
 
     start: int
@@ -29,9 +30,10 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
     """The translation of one text.
 
     score: the mean log-probability of a token, end tokens included; `None` if nothing was translated, as for a
-        blank text or a URL. Where the search is faster without scores, the first one that is read computes those of
-        all texts of the call; until then, the translations keep the model alive.
-    coverage: what was left out; `None` if it was not requested.
+        blank text or a URL, and with `scores=False`. Where the search is faster without scores, the first one that is
+        read computes those of all texts that were translated with it; until then, the translations keep the model
+        alive.
+    coverage: what was left out; `None` if it was not requested, or a warning says that it was not found.
     unknown: the share of the source's tokens that the vocabulary lacks, without those of placeholders and other
         copied items. Above a fifth, the text is probably in another language.
     alignment: pairs of a word of the text and a word of the translation, as indices into `str.split`; `None` if it was
@@ -81,10 +83,10 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The token ids of all segments in a row."""
+        """The `target_ids` of all segments in a row."""
         return tuple(token_id for segment in self.segments for token_id in segment.target_ids)
 
     @property
     def was_cut(self) -> bool:
-        """Whether a segment reached the limit of its length, so that the translation may be incomplete."""
+        """Whether a segment or its source was cut at a limit, so that the translation may be incomplete."""
         return any(segment.was_cut for segment in self.segments)

@@ -34,8 +34,8 @@ class Scorer:
         model: the model that scores, and translates.
         glossary: terms and their translations: see `from_pretrained`.
         reverse: the reverse model, which translates in the other direction and verifies the marks of coverage: a
-            `Translator` or its folder. By default, it is the model that the calibration names, if its folder is beside
-            this model's or it is downloaded.
+            `Translator`, or its folder or name. By default, it is the model that the calibration names, if its folder
+            is beside this model's or it is downloaded.
     """
 
     translator_model: TranslatorModel
@@ -156,7 +156,7 @@ class Scorer:
 
     @property
     def precision(self) -> dict[str, float] | None:
-        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if nobody read them."""
+        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None without one."""
         return (self.calibration.precision or None) if self.has_reverse else None
 
     # ---- given translations

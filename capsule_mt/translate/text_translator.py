@@ -51,7 +51,7 @@ class TextTranslator:
 
     @property
     def precision(self) -> dict[str, float] | None:
-        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if nobody read them."""
+        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None without one."""
         return None
 
     @overload

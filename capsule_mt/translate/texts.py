@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 def batches_of(lengths: Sequence[int], batch_size: int, batch_tokens: int | None = None) -> Iterator[list[int]]:
     """Yield batches of similar lengths, longest first, as indices into `lengths`.
 
-    A batch has `batch_size` pieces, or at most `batch_tokens` padded tokens.
+    A batch has up to `batch_size` pieces, or else up to `batch_tokens` padded tokens, but at least one piece.
     """
     longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0

@@ -35,8 +35,8 @@ class Translator(Scorer, TextTranslator):
         >>> translation = translator("Der alte Mann kauft einen roten Hut.", coverage=CoverageOptions())
         >>> translation.text, translation.score, [word.text for word in translation.coverage.untranslated]
 
-    `hf_capsule_mt.Translator` is the same with any model of transformers. `Scorer` documents the arguments of the
-    constructor, and the methods that score given translations.
+    `hf_capsule_mt.Translator` also takes any sequence-to-sequence model of transformers. `Scorer` documents the
+    arguments of the constructor, and the methods that score given translations.
     """
 
     _loads_with: Mapping[str, Any] = {}  # options of `from_pretrained`, with which the reverse is loaded, too
@@ -62,7 +62,7 @@ class Translator(Scorer, TextTranslator):
         of its own goes through English by two models: `capsule_mt.load` loads those, too.
 
         Args:
-            int8: multiply in int8, which is several times as fast.
+            int8: multiply in int8, which is faster.
             shortlist: score only the likely translations of a source's tokens: a file that `capsule-mt shortlist` has
                 written, or True for the one beside the checkpoint. If a model of many languages does not have one,
                 True selects the tokens of the target's script.
@@ -123,7 +123,10 @@ class Translator(Scorer, TextTranslator):
         return options._replace(generate_kwargs={**options.generate_kwargs, FIRST_TOKEN: first_ids[0]})
 
     def plan(self, options: TranslationOptions) -> Plan:
-        """Resolve the options of a call; the plan of calls without options is kept until the model changes."""
+        """Resolve the options of a call; the plan of calls without options is kept until the model changes.
+
+        A change of its generation settings or of `languages` counts, too.
+        """
         if options != TranslationOptions():
             return plan_of(self, self.completed(options))
         basis = self.loaded, repr(self.loaded.generation), self.languages  # its lists may change in place, too
@@ -147,7 +150,7 @@ class Translator(Scorer, TextTranslator):
         return documents
 
     def translate_pieces(self, pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
-        """Translate pieces in batches of similar length; those that leave much out, once more."""
+        """Translate pieces in batches of similar length; those with a fault, or that leave much out, again."""
         return translated(pieces, plan)
 
     def put_together(

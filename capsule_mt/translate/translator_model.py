@@ -92,7 +92,7 @@ class TranslatorModel:
         return tokenizer.source_language, tokenizer.code_among(forced_id, start_id)
 
     def languages_of(self, options: TranslationOptions) -> tuple[str | None, str | None]:
-        """Return the languages of a call, or those that the folder tells; a model of one pair refuses others."""
+        """Return the languages of a call, or else the model's, if known; a model of one pair refuses others."""
         source, target = self.languages
         languages = options.src_lang or source, options.tgt_lang or target
         if self.pair is None:
