@@ -12,17 +12,19 @@ ABOUT = """\
 
 # Rules of reading
 
-A model has mostly read sentences in plain typography. So other text is changed before a model reads it, and what was
-changed comes back in the translation. Each rule is a row of one table, which Python and JavaScript read;
-`Translation.edits`, and `capsule-mt translate --explain`, name the rows that changed a text.
+A model has mostly read sentences in plain typography. So other text is changed before a model reads it, and what is
+kept comes back in the translation. Each rule is a row of one table, which Python and JavaScript read;
+`Translation.edits`, and `capsule-mt translate --explain`, name the rows that changed a text, `before` and `after` ones
+as `edge`.
 
-`keep` rows are copied into the translation, `numeral` with the target's signs: the model reads the item itself, a
-stand-in that it copies more often, or nothing. `form` rows are read in another form. Then lines in CAPITALS or
-lowercase are read in sentence case. `late` rows are about what the vocabulary lacks, `before`, `after` and `ending`
-about the edges of a sentence, and `back` about the translation. `copy=False` turns all of them off;
-`keep=["numbers"]` adds the row `number`.
+`keep` rows but `language token` are copied into the translation, `numeral` with the target's signs: the model reads
+the item itself, a stand-in that it copies more often, or nothing. `form` rows are read in another form. Then long
+enough lines in CAPITALS or lowercase are read in sentence case. `late` rows are about what the vocabulary lacks,
+`before`, `after` and `ending` about the edges of a sentence, and `back` about the translation. `copy=False` turns off
+all but `language token` and what `keep` names; `keep=["numbers"]` adds the row `number`.
 
-An example is read by a model from English to Portuguese whose vocabulary has the characters of ASCII, \u20ac and \xe0.
+An example is read by a model from English to Portuguese whose vocabulary has the characters of ASCII, \u20ac and \xe0, and
+four words; that of `french` is a translation.
 """
 TABLE = """
 | rule | stage | kind | example | is read as | only if |
@@ -43,16 +45,16 @@ without it.
 These rows never fire there, or lose, and stay for what they prevent:
 
 {reasons}
-Others fire and change no translation for the better there: without `numeral`, a model writes about half of all
-numbers such as `1,234,567` with wrong signs; without `break`, `\\.nThen` for `.\\nThen`.
+Others fire and change no translation for the better there: without `numeral`, a model may write numbers such as
+`1,234,567` with wrong signs; without `break`, `\\.nThen` for `.\\nThen`.
 
 | rule | rate | better | worse | gain |
 |---|---|---|---|---|
 """
 # why a row stays that never fires there, or loses
 REASONS = {
-    "folder": "other documentation has such paths; without it, `src/tests/unit` becomes `src/tests/unidade`.",
-    "lacked sign": "without it, a model drops a good part of the signs that its vocabulary lacks.",
+    "folder": "other documentation has such paths, whose words a model may translate.",
+    "lacked sign": "without it, a model may drop signs that its vocabulary lacks.",
     "private character": "`U+E000` stands for an item, and `U+E003` for a tag; a text that has them would lose them.",
 }
 SURVIVAL = """
@@ -60,7 +62,7 @@ SURVIVAL = """
 
 These kinds of words must stand in a translation as they are; of numbers, the digits. They are found by patterns that
 share nothing with the table (`lab/survivors.yaml`). A number may also change rightly, as `15th century` to
-`s\u00e9culo XV`; people change more of them. Of {lines:,} lines, translations lack:
+`s\u00e9culo XV`; in FLORES, people change more of them. Of {lines:,} lines, translations lack:
 
 | text | lines | words | missing | share | which |
 |---|---|---|---|---|---|
