@@ -23,7 +23,7 @@ enough lines in CAPITALS or lowercase are read in sentence case. `late` rows are
 `before`, `after` and `ending` about the edges of a sentence, and `back` about the translation. `copy=False` turns off
 all but `language token` and what `keep` names; `keep=["numbers"]` adds the row `number`.
 
-An example is read by a model from English to Portuguese whose vocabulary has the characters of ASCII, \u20ac and \xe0, and
+An example is read by a model from English to Portuguese whose vocabulary has the characters of ASCII, \u20ac, \xe0 and
 four words; that of `french` is a translation.
 """
 TABLE = """
