@@ -1,4 +1,4 @@
-"""The expected length of a translation, by the words of its source: German salutations, say, become shorter."""
+"""The expected length of a translation, by the words of its source."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -39,8 +39,8 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
     alignment: pairs of a word of the text and a word of the translation, as indices into `str.split`; `None` if it was
         not requested.
     judgement: what the judge of `Scorer.score(judge=...)` says; `None` without one, and for a blank text.
-    edits: what was changed in the text before the model read it: the row of the table of rules, the characters of the
-        text, what the model read instead, and what the translation copies.
+    edits: what was changed in the text before the model read it: the row of the table of rules, "edge", or the case of
+        a line; the characters of the text, what the model read instead, and what the translation copies.
     """
 
     def __init__(

@@ -210,7 +210,7 @@ class Scorer:
             judge: a `capsule_mt.Judge`, whose judgements are returned, too.
             batch_size: how many pairs go through the model at once.
             batch_tokens: instead, how many tokens, padding included; a pair counts by its longer side.
-            src_lang, tgt_lang: for tokenizers that have languages.
+            src_lang, tgt_lang: for tokenizers that have languages, the rules of `coverage`, and the judge.
         """
         check_paired(texts, translations)
         options = SCORED._replace(
