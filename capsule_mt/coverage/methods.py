@@ -192,7 +192,7 @@ def _complete(
 
 
 def word_attention(piece: Piece, received: Sequence[float]) -> list[float]:
-    """Return for each word the most attention that any of its tokens receives; 1 for a mark."""
+    """Return for each word the most attention that any of its tokens receives; 1 for a mark or a copied word."""
     return [
         1.0 if word.is_exempt else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
     ]

@@ -91,7 +91,7 @@ def doubts(
     forced_pairs: Sequence[ForcedPair | None] | None = None,
     shortlist: Candidates | None = None,
 ) -> list[list[float]]:
-    """Return the doubt of each word of each candidate; it is exact where it is above `threshold`.
+    """Return the doubt of each word of each candidate, exact for markable words with a doubt above `threshold`.
 
     forced_pairs: the reverse model's passes over all candidates; by default it forces those that need it.
     shortlist: the tokens among which the candidates were scored; `None` for all.

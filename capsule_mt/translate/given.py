@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def check_paired(texts: Sequence[str], translations: Sequence[str]) -> None:
-    """Refuse what is not two lists of the same length."""
+    """Refuse strings, what has no length, and two different lengths."""
     for name, argument in (("texts", texts), ("translations", translations)):
         if isinstance(argument, str):
             raise TypeError(f"`{name}` must be a list of strings, got the string {argument[:40]!r}")

@@ -88,7 +88,7 @@ def _is_token(value: object, minimum: int) -> bool:
 class TranslationOptions(NamedTuple):
     """The options of one call, which `TextTranslator.__call__` documents; a user's go through `checked()`.
 
-    generate_kwargs: the options of the search, by their names in the table of options.
+    generate_kwargs: the options of the search, by their names.
     """
 
     batch_size: int = 1

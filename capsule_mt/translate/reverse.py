@@ -78,7 +78,7 @@ class ReverseSource(Generic[AnyScorer]):
         return self.folder is not None
 
     def scorer(self, load: Callable[[str], AnyScorer]) -> AnyScorer | None:
-        """Return the reverse model, which is loaded from its folder at the first call."""
+        """Return the reverse model, loaded from its folder at the first call; `None` if there is none."""
         if self._scorer is None and (folder := self.folder) is not None:
             self.use(load(folder))
         return self._scorer

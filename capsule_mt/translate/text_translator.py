@@ -75,9 +75,10 @@ class TextTranslator:
     ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
         """Translate one string, a list of strings, or lazily any other iterable of strings.
 
-        A text of several sentences is translated sentence by sentence, and the space between them is kept; a blank
-        text stays blank. A sentence that is longer than the model takes is translated in pieces. A translation that
-        reaches its limit is reported by a warning. Lone surrogates, which are not characters, are read as U+FFFD.
+        A text of several sentences is translated sentence by sentence, and the space between them is kept, if the
+        target language has one; a blank text stays blank. A sentence that is longer than the model takes is translated
+        in pieces. A translation that reaches its limit is reported by a warning. Lone surrogates, which are not
+        characters, are read as U+FFFD.
 
         Args:
             texts: what to translate.

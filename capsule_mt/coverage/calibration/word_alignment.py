@@ -88,7 +88,7 @@ class WordAligner:
         return self
 
     def translations(self, num_words: int) -> dict[str, list[str]]:
-        """Return the `num_words` most likely target words of each source word (its stem), most likely first."""
+        """Return the `num_words` most likely target stems of each source stem, most likely first."""
         sources, targets = self.keys // len(self.target_words), self.keys % len(self.target_words)
         order = np.lexsort((targets, -self.forward.table[:-2], sources))
         source_words, target_words = list(self.source_words), list(self.target_words)
