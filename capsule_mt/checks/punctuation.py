@@ -54,6 +54,7 @@ def question_marks(language: str | None) -> str:
 
 def bracket_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
     """Yield brackets that the texts have in different numbers; square ones count as round, but not those of "[...]".
+
     Brackets that do not balance in the source, as in "a)", are not checked.
     """
     source_counts, target_counts = ([*_bracket_counts(text.prose)] for text in (source, translation))

@@ -14,6 +14,7 @@ CODE_MARKS = frozenset("[]<>=|/\\_*#-")  # commands and their options are copied
 
 def doubled_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
     """Yield the phrases of four letters or more that a translation says twice in a row, if its source has fewer.
+
     A phrase that the source doubles, too, as a name or "ha ha", accounts for itself.
     """
     phrases = doubled_among(translation.words)

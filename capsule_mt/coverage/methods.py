@@ -69,16 +69,16 @@ class Calibration:
 
     @property
     def head(self) -> tuple[int, int] | None:
-        """The layer and the head of "attention"."""
+        """The layer and the head of "attention", if it is calibrated."""
         return head_of(self.methods)
 
     @property
     def reverse(self) -> str | None:
-        """The name of the reverse model that the marks were fitted with."""
+        """The name of the reverse model that the marks were fitted with, if there was one."""
         return self.methods.get("verified", {}).get("reverse")
 
     def alarm(self, method: CoveredBy, *, is_given: bool = False) -> float | None:
-        """The score below which a sentence has perhaps lost something.
+        """The score below which a sentence has perhaps lost something; `None` if none was chosen.
 
         is_given: of a given translation. People translate more freely than the model, so these have an alarm of their
         own; older calibrations lack it.
@@ -132,7 +132,7 @@ def choose_method(
 
 
 def readings_of(method: CoveredBy | None, calibration: Calibration) -> Readings | None:
-    """Return the readings that a method needs from a search."""
+    """Return the readings that a method needs from a search, if any."""
     return Readings(head=calibration.head) if method in ("attention", "verified") else None
 
 

@@ -74,7 +74,7 @@ class Scorer:
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """Source and target of calls that do not name them."""
+        """Source and target of calls that do not name them, as far as they were set."""
         return self.translator_model.languages
 
     @languages.setter
@@ -92,7 +92,7 @@ class Scorer:
 
     @property
     def glossary(self) -> "Glossary | None":
-        """Terms and their translations; a dictionary or a file may be assigned, too."""
+        """Terms and their translations, if any; a dictionary or a file may be assigned, too."""
         return self._glossary
 
     @glossary.setter
@@ -115,7 +115,7 @@ class Scorer:
     # ---- the reverse model
     @property
     def reverse(self) -> "Scorer | None":
-        """The reverse model, loaded when it is first needed; a folder or name may be assigned, too."""
+        """The reverse model, if any, loaded when it is first needed; a folder or name may be assigned, too."""
         return self._reverse_source.scorer(self._load)
 
     @reverse.setter
