@@ -18,8 +18,8 @@ kept comes back in the translation. Each rule is a row of one table, which Pytho
 as `edge`.
 
 `keep` rows but `language token` are copied into the translation, `numeral` mostly with the target's signs: the model
-reads the item itself, a stand-in that it copies more often, or nothing. `form` rows are read in another form. Then long
-enough lines in CAPITALS or lowercase are read in sentence case. `late` rows are about what the vocabulary lacks,
+reads the item itself, a stand-in that it copies more often, or nothing. `form` rows are read in another form. Then
+long enough lines in CAPITALS or lowercase are read in sentence case. `late` rows are about what the vocabulary lacks,
 `before`, `after` and `ending` about the edges of a sentence, and `back` about the translation. `copy=False` turns off
 all but `language token` and what `keep` names; `keep=["numbers"]` adds the row `number`.
 

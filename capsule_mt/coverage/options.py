@@ -18,9 +18,9 @@ class CoverageOptions:
         marks: the words that "verified" marks: only those "sure" to be left out, the "likely" ones (the default), or
             "all" that may be. `Translator.precision` is the share of marks that a reader, a language model, confirmed,
             if one checked them. Other methods mark the same words of the source for each.
-            By default, a given translation has marks only in sentences that raise the alarm: most other marks of
-            free translations are wrong. The same holds for the model's own translations, if a reader found fewer
-            than half of their marks right. Naming `method` or `marks` shows the other marks, too.
+            By default, a given translation has marks only in sentences that raise the alarm. The same holds for the
+            model's own translations, if a reader found fewer than half of their marks right. Naming `method` or
+            `marks` shows the other marks, too.
         support: also find the words of the translation that the source does not support. Needs a `reverse`, and its
             forced pass over each sentence.
         threshold: sentences with a lower coverage raise the alarm, and translating warns of them; by default the

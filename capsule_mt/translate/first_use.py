@@ -1,7 +1,7 @@
-"""Check a downloaded model: sizes and times of files at each use, digests and translations of probes at the first.
+"""Check a downloaded model: sizes and times of files at each use, digests at the first; those of Mozilla by probes.
 
 A model that is read wrongly may still load, and then repeat a token up to the limit, or ignore its source. Probes with
-names and numbers reveal both in any language. The result is recorded in `capsule-mt.json` beside the model.
+names and numbers can reveal both in any language. The result is recorded in `capsule-mt.json` beside the model.
 """
 
 import json

@@ -149,7 +149,7 @@ def _limits(model: SearchedModel, call_options: Mapping[str, Any]) -> LengthLimi
 
 
 def limit_of_checkpoint(model: SearchedModel) -> int | None:
-    """Return how many tokens the checkpoint's settings and its positions allow in a translation, if they set a limit."""
+    """Return how many tokens the checkpoint's settings and positions allow in a translation, if they set a limit."""
     limits = [] if model.longest_target is None else [model.longest_target - 1]
     new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))
     if new_tokens is not None:

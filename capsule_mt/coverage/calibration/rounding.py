@@ -151,7 +151,7 @@ class Reference:
 
 
 class SearchingOnce(Translator):
-    """A translator whose engine sees only first searches: a second one for a fault would be observed, too."""
+    """A translator that does not search again for a fault: that search would be observed, too."""
 
     def plan(self, options: TranslationOptions) -> Plan:
         return super().plan(options)._replace(repairs_faults=False)

@@ -95,8 +95,8 @@ def choose_alarm(translator: Translator, sources: Sequence[str], translations: S
 def choose_human_alarm(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any] | None:
     """Return the score that raises an alarm of given translations, and the shares of intact and damaged ones below it.
 
-    It is chosen on people's translations of any length, of which short ones score lowest; the shares are
-    cross-validated, as those of `choose_alarm` are. `None` if there are too few.
+    It is chosen on people's translations of any length; the shares are cross-validated, as those of `choose_alarm`
+    are. `None` if there are too few.
     """
     if len(pairs) < MIN_TRANSLATIONS:
         print(f"alarm of given translations: none; {len(pairs)} pairs by people are there, {MIN_TRANSLATIONS} needed")
