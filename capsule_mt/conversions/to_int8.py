@@ -23,7 +23,8 @@ COPIED = re.compile(
 def write_int8(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
     """Write the model in `folder` to the folder `out`, with its matrices in int8.
 
-    With `int8=True` it translates as the original does, bit for bit. Tensors are read one at a time.
+    With `int8=True` it translates as the original then does, bit for bit, without Marian's `max-length-factor`. The
+    matrices to round are read one at a time.
 
     Raises:
         UnsupportedModelError: a model that the engine does not support, or a feature of Marian that Capsule Marian
@@ -38,7 +39,7 @@ def write_checkpoint(
 ) -> None:
     """Write the model in `folder` to the folder `out`, with its weights as `write_weights` writes them.
 
-    fields: of config.json, where they differ from those of the model.
+    fields: of config.json, where they differ from those of the model; not for a folder of Marian's.
     """
     refuse_ctranslate2(folder)
     if is_marian(folder):

@@ -49,7 +49,8 @@ def write_languages(
 ) -> Cut:
     """Write the encoder in `folder` to the folder `out`, in int8, with the pieces that some languages need.
 
-    Those are the pieces in their scripts and single characters; with `lines`, only those in these lines.
+    Those are single characters, and the pieces without letters of other scripts; with `lines`, of the latter only
+    those in nine of ten of these lines.
 
     Args:
         languages: codes such as "de" or "deu_Latn".

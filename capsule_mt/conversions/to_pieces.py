@@ -18,7 +18,7 @@ def write_pieces(tokenizer_file: str, out: str, size: int) -> None:
     """Write the first `size` tokens of a tokenizer.json, those of the model, as the vocabulary `out`.
 
     Raises:
-        UnsupportedModelError: it is not a SentencePiece vocabulary of the kind unigram, the only kind that is written.
+        UnsupportedModelError: what a SentencePiece vocabulary of the kind unigram, the only kind written, cannot hold.
     """
     tokenizer = read_json(tokenizer_file)
     refused = UnsupportedModelError(
