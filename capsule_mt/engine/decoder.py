@@ -11,10 +11,10 @@ FIRST_TOKEN = "forced_bos_token_id"
 
 
 def with_first_token(options: SearchOptions) -> SearchOptions:
-    """Return options whose prefixes begin with the checkpoint's or the call's `forced_bos_token_id`.
+    """Return options whose prefixes begin with the `forced_bos_token_id` of the checkpoint or the call, if any.
 
-    The engine does not score a prefix, and `generate()` does not score this token. A prefix that begins with it
-    already, as the tokenizer's own may, stays as it is.
+    Like any prefix, it does not count in the engine's scores of beams, nor does it in those of `generate()`. A prefix
+    that begins with it already, as the tokenizer's own may, stays as it is.
     """
     token = options.transformers_only.get(FIRST_TOKEN)
     if token is None:
@@ -41,7 +41,7 @@ class EngineDecoder:
 
     @property
     def prefers_no_scores(self) -> bool:
-        """An int8 search without scores previews the logits, and a forced pass gives the same scores, bit for bit."""
+        """An int8 search without scores may preview logits, and a forced pass gives the same scores, bit for bit."""
         return self.engine.int8
 
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:

@@ -132,7 +132,7 @@ class Engine:
             self._model.add_vector(values)
 
     def observe(self, observer: Callable[[int, Any, int], None] | None) -> None:
-        """Call `observer` with the inputs of each product of a linear map, from now on; `None` for no more.
+        """Call `observer` with the inputs of each LINEAR operation, from now on; `None` for no more.
 
         It gets the map's number, a pointer to floats and the number of rows there, from several threads at a time.
         """
@@ -148,7 +148,10 @@ class Engine:
         pad: int,
         first_logits: bool = False,
     ) -> list[SearchResult]:
-        """Search for translations; `end` is -1 where there is no end token. `first_logits`: return those, too."""
+        """Search for translations; `end` is -1 where there is no end token.
+
+        first_logits: return the logits of the first step, too; not with a shortlist.
+        """
         if not sources:
             return []
         for name, values in (

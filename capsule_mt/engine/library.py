@@ -53,12 +53,12 @@ Observer = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(ctypes.c_float), 
 
 
 class NativeUnavailableError(RuntimeError):
-    """The engine was not built for this machine, or its kernels do not run on this processor."""
+    """The engine is missing, does not load or is of another version, or the requested tier does not run here."""
 
 
 @functools.cache
 def load_library() -> ctypes.CDLL:
-    """Load the engine, or raise an error that says why it is missing."""
+    """Load the engine, or raise an error that says why that fails."""
     if not os.path.exists(LIBRARY):
         raise NativeUnavailableError(
             f"the native engine was not built ({os.path.basename(LIBRARY)} is missing): build it with "
@@ -157,7 +157,8 @@ def address_of(tensor: Tensor) -> int:
 def widened(tensor: Tensor | Codes) -> Tensor:
     """Return a tensor in F32; of codes, the numbers that they stand for.
 
-    Rounding these again gives the same codes and largest magnitudes, bit for bit, of rows with a code of 127 or -127.
+    Rounding these again gives the same codes and largest magnitudes, bit for bit, of rows with a code of 127 or -127
+    and a magnitude of at least 1e-30.
     """
     if isinstance(tensor, Codes):
         codes, magnitudes = tensor
@@ -321,7 +322,7 @@ class PieceTable(ctypes.Structure):
         _checked(self._library.engine_index_pieces(self._address))
 
     def find(self, text: str) -> int | None:
-        """Return the index of the piece with this text."""
+        """Return the index of the piece with this text; `None` if there is none."""
         content = text.encode("utf-8", "surrogatepass")
         index = int(self._library.engine_find_piece(self._address, content, len(content)))
         return None if index < 0 else index
@@ -404,12 +405,12 @@ class NativeModel:
         _checked(self._library.engine_set_programs(self._model, encoder, num_encoder, decoder, num_decoder, logits))
 
     def observe(self, observer: Callable[[int, Any, int], None] | None) -> None:
-        """Call `observer` with the inputs of each linear map: its number, a pointer to floats, and the rows there."""
+        """Call `observer` with the inputs of each LINEAR operation: its map, a pointer to floats, their rows."""
         self._observer = Observer(0 if observer is None else observer)  # kept alive: C has its address
         self._library.engine_observe(self._model, self._observer)
 
     def translate(self, numbers: Mapping[str, int | float], arrays: "Mapping[str, array[Any]]") -> None:
-        """Search, or score given translations. The fields are those of `request_t`; results are written to arrays."""
+        """Search, score translations, or encode. The fields are those of `request_t`; arrays receive the results."""
         addresses = {name: values.buffer_info()[0] for name, values in arrays.items()}
         request = Request(**numbers, **addresses)
         caller = MAIN_THREAD if current_thread() is main_thread() else ANY_THREAD

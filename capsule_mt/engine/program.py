@@ -1,6 +1,6 @@
 """Programs: what a model computes for a source and for each target position, as lists of operations.
 
-operations.def lists the operations. Weights are read when the engine packs them, one after the other.
+operations.def lists the operations. Weights are read when the engine packs them, one map or vector after the other.
 """
 
 import enum
@@ -17,7 +17,7 @@ ACTIVATIONS = {"none": 0, "relu": 1, "silu": 2, "swish": 2, "gelu": 3, "tanh": 4
 
 
 class UnsupportedModelError(ValueError):
-    """A model or a setting that no program can be written for."""
+    """A model, a setting or a file that the engine or a conversion does not support."""
 
 
 class Space(enum.IntEnum):
@@ -66,7 +66,7 @@ class Vector:
     The table of an EMBED may be in `Codes`. `packed` is the linear map that has the same numbers for its weight, if
     there is one: the engine then takes the rows from there, where that is as exact.
 
-    rounds: whether an engine in int8 rounds this table to codes. It then shares those of `packed`.
+    rounds: whether an engine in int8 rounds this table to codes. It shares those of `packed`, if that is not stacked.
     """
 
     def __init__(self, count: int, read: Callable[[], Tensor | Codes], *, rounds: bool = False) -> None:
@@ -205,7 +205,7 @@ class Program:
 
     @property
     def head(self) -> int | None:
-        """The number of the linear map that writes the logits."""
+        """The number of the linear map that writes the logits; `None` without one."""
         for operation in reversed(self.decoder):
             if operation.kind.name == "LINEAR" and operation.slots[0] == self.logits:
                 return int(operation.value("map"))

@@ -33,13 +33,15 @@ _NO_SEARCH = {option.name: option.default for option in OPTIONS if option.kind i
 
 
 class SearchResult(NamedTuple):
-    """What `Engine.search` returns for a source: an entry for each translation, best first.
+    """What `Engine.search` returns for a source: lists with an entry for each translation, best first.
 
     tokens: those after the start token.
     scores: the log-probability over the length to the power of the length penalty, as `generate()` computes it,
-        without a forced end.
-    log_probs: those of each token, forced ends included.
-    attention: of each token to the source [T][S], for each translation.
+        without a prefix's tokens and a forced end.
+    log_probs: those of each token, of prefixes and forced ends, too.
+    attention: of each token to the source [T][S], for each translation; `None` if no head was read.
+    first_logits: those of the first step [vocabulary]; `None` if not requested.
+    Without `SearchOptions.scores`, `scores` and `log_probs` of a greedy search mean nothing.
     """
 
     tokens: list[list[int]]
@@ -50,7 +52,7 @@ class SearchResult(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What `Engine.force` returns for a target: attention [T][S], and log-probabilities [T], NaN if not requested."""
+    """What `Engine.force` returns for a target: log-probabilities [T], NaN if not requested; any attention [T][S]."""
 
     log_probs: list[float]
     attention: list[list[float]] | None

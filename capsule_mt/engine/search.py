@@ -13,8 +13,8 @@ class Hypothesis:
 
     ids: the tokens after the start token, with the end token where it came.
     log_probs: of each token, among those of the shortlist where there is one; `score` is their mean.
-    was_cut: whether it reached a limit, of its length or of time.
-    attention: how much each token attends to each source token [T][S], by the head that was read.
+    was_cut: whether it has as many tokens as it may have, or lacks an end token that the model has.
+    attention: how much each token attends to each source token [T][S], by the head that was read; `None` without one.
     covered: what `coverage` finds that it covers, if requested.
     """
 
@@ -34,7 +34,7 @@ class Hypothesis:
 
     @property
     def received(self) -> list[float] | None:
-        """The most attention that each source token [S] receives from any token, the end token included."""
+        """The most attention that each source token [S] receives from any token, also the end; `None` if unread."""
         return None if self.attention is None else [*map(max, zip(*self.attention, strict=True))]
 
     def rescore(self, forced: "Forced", end: int) -> None:
@@ -49,7 +49,7 @@ class Forced(NamedTuple):
     """A given translation, scored.
 
     log_probs: of each of its tokens [T].
-    attention: of each step to each source token [T][S].
+    attention: of each step to each source token [T][S]; `None` if no head was read.
     """
 
     log_probs: list[float]
@@ -83,7 +83,7 @@ class Decoder(Protocol):
         positions: Sequence[Collection[int]] | None = None,
         restriction: Restriction | None = None,
     ) -> list[Forced]:
-        """Score these translations, from the first token after the start token on, in one pass.
+        """Score these translations, from the first token after the start token on.
 
         positions: for each translation, the tokens whose log-probabilities are needed; those of others may be NaN.
         restriction: probabilities are among the listed tokens and those of the translation; by default among all.
