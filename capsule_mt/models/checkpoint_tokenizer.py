@@ -139,19 +139,19 @@ def _load(file: str, splits_special_tokens: bool) -> "FastTokenizer":
 
 
 def read_tokenizer_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what tokenizer_config.json says, if it is there."""
+    """Return what tokenizer_config.json says; an empty dictionary without this file."""
     file = os.path.join(folder, CONFIG_FILE)
     return read_json(file) if os.path.lexists(file) else {}
 
 
 def cleaned_up(text: str) -> str:
-    """Remove the spaces that a tokenizer puts before punctuation and contractions."""
+    """Remove spaces before punctuation and contractions, as transformers does: those of `CLEAN_UP`."""
     for apart, joined in CLEAN_UP:
         text = text.replace(apart, joined)
     return text
 
 
 def token_content(token: Any) -> str | None:
-    """Return the text of a token in tokenizer_config.json: a string, or an object with it."""
+    """Return the text of a token in tokenizer_config.json: a string, or an object with it; `None` for others."""
     token = token.get("content") if isinstance(token, dict) else token
     return token if isinstance(token, str) else None

@@ -16,7 +16,7 @@ PIECES_CHECKSUMS = "pieces.json"  # in folders whose tokenizer.json and Sentence
 
 
 def write_facts(file: str, file_format: int) -> None:
-    """Write the facts of a file, which are read as `check_facts` does."""
+    """Write the format and the checksum of a file, which `check_facts` reads."""
     write_json(_facts_file(file), {"format": file_format, "checksum": file_checksum(file)})
 
 

@@ -1,8 +1,9 @@
 """The grammar of CTranslate2's `model.bin`: named variables, and aliases. Sizes in the file are never trusted.
 
 A version; the name and the revision of the specification; how many variables there are; for each its name, its shape,
-its type, how many bytes it has, and these. Then how many aliases there are, each two names. Numbers are little-endian,
-names begin with their length and end with a zero.
+its type and how many bytes it has (before version 4, the size of a number and how many there are), and these bytes.
+Then, from version 3 on, how many aliases there are, each two names. Numbers are little-endian, names begin with their
+length and end with a zero.
 """
 
 import math
@@ -79,7 +80,7 @@ class CTranslate2File:
         return content
 
     def scalar(self, name: str) -> float | None:
-        """Return the number of a variable without dimensions; `None` if the file lacks it."""
+        """Return the number of a variable that has only one; `None` if the file lacks it."""
         variable = self.variables.get(name)
         if variable is None:
             return None

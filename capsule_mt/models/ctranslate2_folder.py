@@ -114,7 +114,7 @@ class Settings(NamedTuple):
 
     decoder_start_token: what the decoder first reads, unless it starts with zeros.
     add_source_bos, add_source_eos: whether these tokens precede and follow a source.
-    epsilon: added to the variance by every LayerNorm; `None` for the default.
+    layer_norm_epsilon: added to the variance by every LayerNorm; `None` for the default.
     """
 
     unk_token: str = "<unk>"

@@ -239,9 +239,9 @@ def _refuse_unknown(stored: CTranslate2File) -> None:
 
 
 class Part(NamedTuple):
-    """Rows of a variable, and rows of zeros after them.
+    """Rows of a variable, and rows of an added token after them.
 
-    variable: `None` for a bias of zeros, which the model lacks.
+    variable: `None` for what the model lacks: a bias of zeros, or sinusoids.
     """
 
     variable: Variable | None

@@ -29,7 +29,7 @@ class LoadedEncoder(NamedTuple):
 
     layers: those whose output the engine returns side by side, each of `width` numbers a token.
     max_tokens: the most tokens of a text, special ones included.
-    pools_mean: whether the mean over its tokens is how the model's authors represent a text.
+    pools_mean: whether the model's authors represent a text by the mean over its tokens; True if no file says it.
     """
 
     engine: Engine

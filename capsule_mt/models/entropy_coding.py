@@ -6,8 +6,8 @@ A matrix NAME [rows, columns] is these tensors of a file. Rows of a class hold c
 - `NAME.layout`: I32, the columns, and the bytes of each class in the stream;
 - `NAME.frequencies`: U16 [classes, 2 n + 1], the frequency of each code from -n to n, as a number of 16,384ths;
 - `NAME.classes`: U8, the class of each row in four bits, the lower ones first; empty if there is one class;
-- `NAME.runs`: I32, how many consecutive rows have the same scale;
-- `NAME.largest`: F32, what the code 127 stands for in each run; in each row, if there is one run.
+- `NAME.runs`: I32, how many consecutive rows have the same scale; or how many rows there are;
+- `NAME.largest`: F32, what the code 127 stands for in each run; or, with one run, in each row.
 """
 
 import sys

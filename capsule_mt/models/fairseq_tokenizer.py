@@ -1,8 +1,8 @@
 """The tokenizers of M2M100, mBART-50, NLLB-200 and XLM-R by their pieces in `sentencepiece.bpe.model`.
 
 The tokens of languages follow the pieces: in the order of `LANGUAGES`, which is that of transformers' tokenizers, or
-as tokenizer.json lists them. Unlike in transformers, "</s>" and the tokens of languages are plain text where a source
-contains them, and letters with several marks are composed, as by the sentencepiece library.
+as tokenizer.json or a vocabulary lists them. Unlike in transformers, "</s>" and the tokens of languages are plain text
+where a source contains them, and letters with several marks are composed, as by the sentencepiece library.
 """
 
 import json
@@ -170,7 +170,7 @@ def pieces_tokenizer(folder: str) -> FairseqTokenizer:
 def nllb_tokenizer(folder: str) -> FairseqTokenizer | None:
     """Read an NLLB-200's pieces instead of its tokenizer.json, which takes longer and more memory.
 
-    `None`: a tokenizer of another family, or a tokenizer.json with tokens that these pieces and languages lack.
+    `None`: a tokenizer of another family, or a tokenizer.json whose further tokens do not follow these pieces.
     """
     config = read_tokenizer_config(folder)
     if not str(config.get("tokenizer_class")).startswith("Nllb"):

@@ -7,7 +7,7 @@ METHODS = ("none", "guided")
 
 
 def guide(writers: Writers, settings: ModelSettings, source: int, hidden: int) -> int:
-    """Add PAST and FUTURE to the decoder's states; return the buffer of the result."""
+    """Add PAST and FUTURE, if the model has them, to the decoder's states; return the buffer of the result."""
     if settings.choice("guided_routing", "none", METHODS) == "none":
         return hidden
     settings.choice("guided_score", "printed", ("printed",))

@@ -99,7 +99,7 @@ def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: 
 
 
 def names_to_write(folder: str | os.PathLike[str], weights: Weights, parts: Parts) -> list[str]:
-    """Return the names of the weights that a checkpoint in `folder` gets, unless the folder has weights already."""
+    """Return the names of the weights that a checkpoint in `folder` gets; refuse a folder with model.safetensors."""
     if os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
         raise ValueError(f"{os.fspath(folder)} has weights already ({WEIGHTS_FILE}): choose an empty folder")
     return sorted(name for name in weights if name in parts.used or name.startswith(TRAINED_ONLY))

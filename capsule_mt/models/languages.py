@@ -66,7 +66,7 @@ class ManyLanguages:
         raise NotImplementedError
 
     def code_among(self, *ids: int | None) -> str | None:
-        """Return the code of the language that one of these tokens names."""
+        """Return the code of the language that one of these tokens names; `None` if none does."""
         return next((code for code, index in self.language_codes.items() if index in ids), None)
 
     def for_pair(self, source: str | None, target: str | None, start: int | None = None) -> "PairTokenizer":

@@ -59,8 +59,9 @@ def load_model(
             have one, True selects the tokens of the target's script.
 
     Raises:
-        UnsupportedModelError: a family, a method or a tokenizer that only transformers knows.
+        UnsupportedModelError: a model, a method or a tokenizer that the engine does not support.
         CheckpointError: a damaged file, or files that do not fit together.
+        FileNotFoundError: `shortlist` is True, and there is none.
     """
     check_shortlist(shortlist)
     folder = os.fspath(folder)
@@ -126,7 +127,7 @@ def _lexical_shortlist(
 class HubCheckpoint:
     """The checkpoint of transformers in a folder; `MarianCheckpoint` has the same interface.
 
-    config, generation: the contents of config.json and generation_config.json.
+    config, generation: what config.json and generation_config.json say; in older checkpoints, the first says both.
     origin: the path of config.json, for errors.
     calibrated_by: the path of the file with the calibration of coverage.
     length_factor: see `capsule_mt.models.model.LoadedModel`.

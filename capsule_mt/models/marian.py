@@ -1,7 +1,8 @@
 """The program of Marian and of Capsule Marian, with every seam.
 
-Matrices that share an input are stacked. The maps of layer aggregation are multiplied out: no nonlinearity is between
-an input capsule F X and its votes W F X, so W F is one matrix and votes take one product instead of two.
+Most matrices that share an input are stacked. The maps of layer aggregation by routing are multiplied out: no
+nonlinearity is between an input capsule F X and its votes W F X, so W F is one matrix and votes take one product
+instead of two.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """A folder of Marian's, such as a student of Firefox Translations, as a checkpoint, without changing its files.
 
-Tokens come from the SentencePiece vocabularies, or from Marian's own (*.yml) beside these. One more token follows,
-which pads and starts: its embedding is zeros, as is what Marian's decoder reads first.
+Tokens come from the SentencePiece vocabularies, or from Marian's own (such as *.yml) beside these. One more token
+follows the longer vocabulary, which pads and starts: its embedding is zeros, as is what Marian's decoder reads first.
 """
 
 import os

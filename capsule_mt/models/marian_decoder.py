@@ -1,7 +1,7 @@
-"""The options for Marian's decoder beside a model, as in decoder.yml: none is dropped in silence.
+"""The options for Marian's decoder beside a model, as in decoder.yml.
 
 Some are read, some have no effect here (docs/models.md lists those that change what Marian writes), others are refused
-by name. What is not an option of Marian's decoder, such as an option of training, is named in a warning.
+by name. A warning tells of what is not an option of Marian's decoder, such as an option of training.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Files of Marian's weights: `.bin`, also with matrices in int8, and `.npz`. Sizes in their headers are never trusted.
 
-A `.bin`: version and count, for each item the lengths of its name, shape and data and its type, all in uint64; the
-names; the shapes in int32; the length of the padding, and the padding; the data. An int8 matrix has its codes, and
-then one number: a weight is its code divided by that. Matrices in `.npz` and in float32 are stored as [inputs,
-outputs], int8 ones as [outputs, inputs], except embeddings.
+A `.bin`: version and count, for each item the length of its name, its type, the lengths of its shape and data, all in
+uint64; the names; the shapes in int32; the length of the padding, and the padding; the data. An int8 matrix has its
+codes, and then one number: a weight is its code divided by that. Matrices in `.npz` and in float32 are stored as
+[inputs, outputs], int8 ones as [outputs, inputs], except embeddings.
 """
 
 import math
@@ -78,7 +78,7 @@ def open_marian(file: str | os.PathLike[str]) -> "MarianFile":
 
 
 def options_of(weights: "MarianFile") -> dict[str, object]:
-    """Return the options that the model was trained with."""
+    """Return the options of the model that are stored in its file."""
     if OPTIONS not in weights.items or weights.items[OPTIONS].dtype != "I8":
         raise CheckpointError(
             f"{weights.file}: lacks `{OPTIONS}`, the options of the model: it is not a file of Marian"

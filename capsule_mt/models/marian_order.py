@@ -13,7 +13,7 @@ DIGEST = "[0-9a-f]{40}"  # begins the name of a cache's folder, where "de" and "
 
 
 def order_of_vocabularies(folder: str, names: Sequence[str], vocabularies: Sequence[str]) -> list[str] | None:
-    """Return the source's vocabulary and the target's; `None` if no name tells which is which.
+    """Return the source's vocabulary and the target's; `None` if the names do not tell which is which.
 
     A name tells it by "src" or "trg", as in srcvocab.fren.spm; or by a language, as in vocab.fr.spm, if the folder or
     one of the files in it is named after the pair, as in model.fren.npz.

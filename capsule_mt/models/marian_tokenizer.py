@@ -24,7 +24,7 @@ DEFAULT_TOKENS = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>
 
 
 class MarianTokenizer:
-    """Gives the same ids and texts as `MarianTokenizer` of transformers: see `Tokenizer` of `capsule_mt.text`."""
+    """Does what `MarianTokenizer` of transformers does; `SentencePieceEncoder` names the one difference in ids."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.fspath(folder)
@@ -97,7 +97,7 @@ class MarianTokenizer:
         return cleaned_up(text) if self._cleans_up else text
 
     def tokenizer_jsons(self) -> list[dict[str, Any]]:
-        """Return a tokenizer.json for the pieces of each language, with the ids of vocab.json as `vocabulary`."""
+        """Return a tokenizer.json for the pieces of each language, with the ids of its tokens as `vocabulary`."""
         if self.language_tokens:
             examples = ", ".join(self.language_tokens[:3])
             raise UnsupportedModelError(

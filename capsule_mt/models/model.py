@@ -10,12 +10,12 @@ from capsule_mt.text.tokenizer_protocol import Tokenizer
 class LoadedModel(NamedTuple):
     """A decoder, its tokenizer, and the settings of the model.
 
-    generation: what generation_config.json says: defaults of `num_beams`, `max_new_tokens` and so on.
-    calibration: `coverage_calibration` of config.json, empty if there is none.
+    generation: the model's defaults of `num_beams`, `max_new_tokens` and so on.
+    calibration: the model's `coverage_calibration`, empty if there is none.
     longest_source, longest_target: the most tokens of a source, and of a translation after the start token; `None`
         where the model has no limit.
     length_factor: a translation has at most this many times the tokens of its source, as Marian's `max-length-factor`
-        says; `None` for the limit that every other model has.
+        says; `None` for the limit of other models.
     head_shape: how many decoder layers, and heads in each, attend to the source; (0, 0) for none.
     """
 

@@ -1,4 +1,4 @@
-"""Read models in the sandbox: what it reports becomes the error that reading in this process would have raised."""
+"""Read models in the sandbox: the errors that readers raise there are raised here; others are `CheckpointError`s."""
 
 from typing import Any
 

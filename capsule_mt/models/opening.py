@@ -1,4 +1,6 @@
-"""Open the files of a model's folder, which is not trusted: only regular files of that folder are opened."""
+"""Open the files of a model's folder, which is not trusted: only regular files in it, or that Hugging Face's cache
+links there, are opened.
+"""
 
 import mmap
 import os
@@ -16,7 +18,7 @@ HUB_BLOBS = os.path.join(os.pardir, os.pardir, "blobs")  # the files of a snapsh
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is damaged, or its files do not fit together. The message names the file and the field."""
+    """A checkpoint is damaged, or its files do not fit together. The message names the file or the folder."""
 
 
 def check_name_or_folder(value: object, argument: str) -> None:
@@ -25,7 +27,7 @@ def check_name_or_folder(value: object, argument: str) -> None:
 
 
 def check_shortlist(value: object) -> None:
-    """Refuse a `shortlist` that is neither a file nor True or False; `None` counts as False."""
+    """Refuse a `shortlist` that is not a path, True, False or `None`."""
     if value is not None and not isinstance(value, bool):
         check_path(value, "shortlist", "True, False or a file of `capsule-mt shortlist`")
 
@@ -47,7 +49,7 @@ def open_descriptor(file: str | os.PathLike[str], max_size: int | None = None) -
         max_size: the largest size in bytes; by default any size.
 
     Raises:
-        CheckpointError: no such file, a link to another folder, a folder, a pipe or a device, or too large a file.
+        CheckpointError: no such file, a link out of its folder, a folder, a pipe or a device, or too large a file.
     """
     _refuse_links_to_elsewhere(file)
     try:
@@ -90,7 +92,10 @@ class OpenFile:
             return os.read(self.descriptor, size)
 
     def content(self, start: int, size: int) -> "bytes | memoryview":
-        """Return the same as numbers that the engine can read; many of them stay in the file until they are used."""
+        """Return the same, aligned for the engine; most of many bytes stay in the file until they are used.
+
+        If the file ends before, return fewer bytes, or none.
+        """
         if size < MIN_MAPPED_SIZE:
             return self.read(start, size)
         if os.fstat(self.descriptor).st_size < start + size:
@@ -103,7 +108,7 @@ class OpenFile:
 
 
 def read_file(file: str | os.PathLike[str]) -> bytes:
-    """Return the content of a file of a model, at most `MAX_TEXT` bytes."""
+    """Return the content of a file of a model; refuse more than `MAX_TEXT` bytes."""
     with open_file(file, MAX_TEXT) as stream:
         return stream.read()
 

@@ -13,12 +13,12 @@ TIED = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_token
 class Parts:
     """The weights of a model as linear maps and vectors, whose shapes are checked when they are named.
 
-    used: the names of all tensors in the program.
+    used: the names of all tensors that the program reads, or that its writer leaves out.
     rounded: the names of the matrices that an int8 program uses only as codes.
     maps: the linear map of each matrix; tables: the matrices with a row for each token.
 
     Args:
-        epsilon: added to the variance by every LayerNorm.
+        epsilon: added to the variance by LayerNorm, except inside of Marian's recurrent cells.
     """
 
     def __init__(self, weights: Weights, epsilon: float = EPSILON) -> None:
@@ -158,7 +158,7 @@ class Writers(NamedTuple):
     states: ModuleWriter
 
     def memory(self, source: int, num_layers: int) -> int:
-        """Return the keys and the values of all decoder layers for the words of the source."""
+        """Return the keys and the values of all decoder layers for the words of the source, if there are any."""
         layers = [f"model.decoder.layers.{index}.encoder_attn" for index in range(num_layers)]
         names = [f"{layer}.{letter}_proj" for letter in "kv" for layer in layers]
         width = self.words.program.width(source)

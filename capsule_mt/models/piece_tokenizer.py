@@ -1,6 +1,6 @@
 """The tokenizer of Marian's folders: tokens are the pieces of SentencePiece models. Also as tokenizer.json.
 
-The token id of a piece is its index in its model, or its number in a vocabulary of Marian's (*.yml).
+The token id of a piece is its index in its model, or its number in a list of tokens, such as Marian's *.yml.
 """
 
 import os
@@ -77,7 +77,7 @@ class WordTokens(NamedTuple):
 
 
 class TokenEncoder:
-    """Encodes text as the ids of its pieces; the tokens of the latest words are cached.
+    """Encodes text as the ids of its pieces; the tokens of short words are cached for a while.
 
     id_of: returns the id of a piece.
     """
@@ -143,7 +143,7 @@ class Pieces:
 
 
 class NumberedPieces:
-    """Pieces whose token ids come from a list of tokens, as in OPUS-MT; it has the interface of `Pieces`.
+    """Pieces whose token ids come from a list of tokens, as in OPUS-MT; it has the attributes of `Pieces` but `model`.
 
     A token of such a list may also name a language, such as ">>fra<<"; `tokens` has its id, too.
 

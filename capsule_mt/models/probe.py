@@ -36,5 +36,5 @@ class ProbeProcess(ModelSandbox):
         super().__init__(round(SECONDS + SECONDS_PER_BYTE * size, 1), MEMORY + MEMORY_PER_BYTE * size)
 
     def load(self, folder: str, *, int8: bool, shortlist: bool | str | None) -> None:
-        """Raise the error that `load_model` raises."""
+        """Load the model in a folder there; raise the error that loading raises."""
         self._send(folder, int8=int8, shortlist=shortlist)

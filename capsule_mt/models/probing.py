@@ -1,6 +1,7 @@
 """Load the models of strangers in a process of its own first: of downloads, of archives, and all models of a server.
 
-This process reads only files that were loaded there within limits of time and memory. So no file can end or block it.
+This process loads a model once that process has loaded the same files within its limits of time and memory: a damaged
+file ends or blocks only that one.
 """
 
 import os
@@ -44,7 +45,7 @@ def probe_if_required(folder: str, *, int8: bool, shortlist: bool | str | os.Pat
 
 
 def probe(folder: str, *, int8: bool = False, shortlist: bool | str | os.PathLike[str] | None = None) -> None:
-    """Load a model as `load_model` does, in a process of its own, unless the same files were loaded there before.
+    """Load a model as `load_model` does, in a process of its own, unless it did so before, alike.
 
     Args:
         shortlist: `None` for the one beside the model, if there is one.

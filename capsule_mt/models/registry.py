@@ -73,7 +73,7 @@ def write_encoder(
     """Write the program of an encoder; arguments, result and errors are those of `write_program`.
 
     Args:
-        layers: those whose output the program returns: see `capsule_mt.models.bert`.
+        layers: those whose output the program returns: see `capsule_mt.models.bert`; a `ValueError` for others.
     """
     model_type = config.get("model_type")
     writer = ENCODERS.get(model_type) if isinstance(model_type, str) else None

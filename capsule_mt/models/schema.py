@@ -19,7 +19,7 @@ class FieldRule(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The fields of an object. A field that is not declared is ignored, so that older versions read newer files.
+    """The fields of an object. Without `every`, others than the declared are ignored: older versions read newer files.
 
     required: the fields that must be there.
     together: groups of fields; a group must be complete or missing.

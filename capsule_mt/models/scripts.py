@@ -1,6 +1,6 @@
 """Shortlists by script: of a model of many languages, the tokens that the target language can be written with.
 
-A translation into German never has most of the tokens of NLLB-200, which are of other scripts.
+A translation into German has no use for most tokens with letters of other scripts.
 """
 
 import re
@@ -44,7 +44,7 @@ def names_of(language: str) -> frozenset[str]:
 
 
 def is_written_in(text: str, scripts: frozenset[str]) -> bool:
-    """Return whether a token is of one of these scripts, without letters or a single character."""
+    """Return whether a token is one character, or lacks letters of the other scripts in `SCRIPT_NAMES`."""
     return _names_in(text) <= scripts
 
 
@@ -57,8 +57,8 @@ def _names_in(text: str) -> frozenset[str]:
 class ScriptShortlist:
     """The tokens of each target language's script: see `capsule_mt.options.table.Candidates`.
 
-    They are the tokens whose letters are all of that script, those without letters, and single characters of any
-    script, so that every name can still be spelled. The token of the target language is among the `extra_tokens`, or
+    They are the tokens without letters of another script in `SCRIPT_NAMES`, and single characters of any script, so
+    that every name can still be spelled. The token of the target language is among the `extra_tokens`, or
     the decoder starts with it.
 
     Args:

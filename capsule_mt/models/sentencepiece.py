@@ -69,7 +69,7 @@ class PieceTexts(Sequence[str]):
 class SentencePieceModel(NamedTuple):
     """What a .spm file says: texts, scores and kinds (such as `NORMAL`) of its pieces, by their index.
 
-    charsmap: the map of the normalisation, empty if text stays as it is.
+    charsmap: the map of the normalisation, empty if characters other than spaces stay as they are.
     """
 
     file: str
@@ -144,7 +144,7 @@ class SentencePieceEncoder:
     byte_fallback: whether a character that the vocabulary lacks becomes its bytes.
 
     If the scores of two segmentations differ by no more than the rounding of float32, as for "m mm" and "mm m", the
-    library may choose the other: on 2 of 30,000 lines.
+    library may choose the other.
     """
 
     def __init__(self, model: SentencePieceModel) -> None:
@@ -184,7 +184,7 @@ class SentencePieceEncoder:
     def encode(self, text: str) -> tuple[list[str], list[Span]]:
         """Return the pieces of a text, and the span of characters that each stands for.
 
-        Characters that the vocabulary lacks become one piece, or their bytes if the model has pieces for bytes.
+        Adjacent characters that the vocabulary lacks become one piece, or bytes if the model falls back to these.
         """
         pieces: list[str] = []
         spans: list[Span] = []
@@ -197,7 +197,7 @@ class SentencePieceEncoder:
         return pieces, spans
 
     def token_of(self, piece: str) -> int | None:
-        """Return the index of a piece that `encode` may return; `None` for what the vocabulary lacks."""
+        """Return the index of a piece that `encode` may return; `None` for any other text."""
         index = self.table.find(piece)
         return index if index is not None and self._model.kinds[index] in (NORMAL, USER_DEFINED, BYTE) else None
 

@@ -39,8 +39,8 @@ class ModelSettings:
     def number(self, name: str, default: int | None = None, *, minimum: int = 1, maximum: int = MAX_NUMBER) -> int:
         """Return a whole number.
 
-        This and every method below returns `default` if the field is missing or null, and refuses the configuration
-        if `default` is `None`: families have different defaults.
+        This and the methods below with a `default` return it if the field is missing or null, and refuse the
+        configuration if it is `None`: families have different defaults.
         """
         value = self._value(name, default)
         if type(value) is not int or not minimum <= value <= maximum:

@@ -1,7 +1,7 @@
 """Calibrations of coverage that ship with the package, for public models that have none beside them.
 
 A calibration belongs to one file of weights, identified by its size and the CRC-32 of its last MiB: other
-versions of the model do not get it. A digest would need OpenSSL, which takes 3 MiB and 3 ms to load.
+versions of the model do not get it.
 """
 
 import os
@@ -28,7 +28,7 @@ def calibration_beside(folder: str) -> str:
 
 
 def calibration_file(weights: str) -> str:
-    """Return the path of a Marian model's calibration: beside its weights, or else in this package."""
+    """Return the path of a Marian model's calibration: in this package if only there, else beside the weights."""
     beside = calibration_beside(os.path.dirname(weights))
     size = os.path.getsize(weights)
     if not os.path.lexists(beside) and any(size == shipped_size for shipped_size, _ in SHIPPED):

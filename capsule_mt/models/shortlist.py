@@ -195,7 +195,7 @@ class Shortlist:
 
 
 def refuse_text(file: str) -> None:
-    """Refuse a shortlist of Marian in text, which has a line `target source probability` for each pair of words."""
+    """Refuse a compressed file, and a shortlist of Marian in text, with lines `target source probability`."""
     with open_file(file) as stream:
         beginning = stream.read(TEXT_BYTES)
     if beginning.startswith(COMPRESSED):

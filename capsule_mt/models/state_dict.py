@@ -83,7 +83,7 @@ class Items:
 
 
 class Dictionary:
-    """The tensors of a dictionary; of other values, which belong to `_metadata`, only their depth counts."""
+    """The tensors of a dictionary; of other values, as in `_metadata`, only their depth and whether there are any."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, StoredTensor] = {}

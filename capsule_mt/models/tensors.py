@@ -23,7 +23,7 @@ def decoded(tensor: Tensor | Codes) -> Tensor:
 
 
 def scaled(tensor: Tensor | Codes, scale: float) -> Tensor | Codes:
-    """Return a tensor times a number, rounded to float32 once."""
+    """Return a tensor times a number in float32; of codes, the magnitudes times it."""
     if isinstance(tensor, Codes):
         return Codes(tensor.codes, _scaled(tensor.magnitudes, scale))
     return _scaled(tensor, scale)
@@ -61,7 +61,10 @@ def block_diagonal(tensor: Tensor) -> Tensor:
 
 
 def composed(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
-    """Return the weight and the bias of one linear map after another: W W_1 and W b_1 + b, summed in float64."""
+    """Return the weight and the bias of one linear map after another: W W_1 and W b_1 + b.
+
+    Products are summed in float64.
+    """
     (inner, shift), (outer, bias) = first, second
     sums = floats(product(shift, outer))
     if bias is not None:

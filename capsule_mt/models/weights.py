@@ -43,7 +43,7 @@ class Weights(Protocol):
     def __iter__(self) -> Iterator[str]: ...
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor; raise an error if it is missing, or quantised by other software."""
+        """Return the shape of a tensor; raise an error if it is missing, or quantised in a live model."""
         ...
 
     def read(self, name: str) -> Tensor | Codes:
@@ -51,7 +51,7 @@ class Weights(Protocol):
         ...
 
     def problem(self, name: str, message: str) -> ValueError:
-        """Return an error whose message names the file that has a tensor, or should have it."""
+        """Return an error whose message names the file that has or lacks a tensor; of a live model, the tensor."""
         ...
 
 
@@ -202,7 +202,7 @@ def write_safetensors(
     read: Callable[[str], "bytes | bytearray | memoryview | array[Any]"],
     metadata: Mapping[str, str],
 ) -> None:
-    """Write a safetensors file. Only one tensor is in memory at a time.
+    """Write a safetensors file. Each tensor is read when it is written.
 
     Args:
         layouts: the dtype and the shape of each tensor, by name.
