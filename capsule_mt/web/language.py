@@ -83,7 +83,7 @@ ENTITY_NAMES = """
 def javascript_pattern(pattern: str, expands_case: bool = True) -> str:
     """Return a regular expression of Python in JavaScript's syntax, for the flag "u".
 
-    expands_case: write letters in "(?i:...)" in both cases, as older browsers need it.
+    expands_case: write the letters a to z in "(?i:...)", outside brackets, in both cases, as older browsers need it.
     """
     written = ""
     # of each open group, the innermost one last: what `.` stands for, and whether letters stand for both cases
@@ -115,7 +115,7 @@ def javascript_pattern(pattern: str, expands_case: bool = True) -> str:
 def short_pattern(pattern: str) -> str:
     """Return what web/patterns.js expands to `javascript_pattern`: it takes fewer bytes of a page.
 
-    It has characters instead of their escapes, Python's character classes in brackets, and "(?i:...)".
+    It has characters beyond ASCII instead of their escapes, Python's character classes in brackets, and "(?i:...)".
     """
     characters = re.sub(LONG_ESCAPE, lambda match: chr(int(match[1] or match[2], 16)), pattern)
     written = javascript_pattern(characters, expands_case=False)
@@ -313,7 +313,7 @@ def typography_of(language: str | None) -> dict[str, Any]:
 
 
 def numbers_of(source: str | None, target: str | None) -> dict[str, list[str]] | None:
-    """Return the signs of numbers in two languages, between groups of three digits and before decimals."""
+    """Return the signs between groups of three digits and before decimals of two languages, `None` if one has none."""
     signs = [
         [grouping, "." if grouping == "," else ","]
         for grouping in (sentences.rules_of(language).grouping for language in (source, target))
