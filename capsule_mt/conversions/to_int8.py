@@ -1,4 +1,4 @@
-"""Write any model that the engine supports as a checkpoint with fewer bits, without torch."""
+"""Write a model of transformers or of Marian as a checkpoint with fewer bits, without torch."""
 
 import os
 import re

@@ -14,7 +14,7 @@ _current: ContextVar["Stop | None"] = ContextVar("stop", default=None)
 
 
 class StoppedError(BaseException):
-    """A call of a decoder was stopped by `Stop.set`. Not an `Exception`, so that nothing takes it for a failure."""
+    """A call of a decoder was stopped by `Stop.set`. Handlers of `Exception`, which it is not, let it pass."""
 
     def __init__(self) -> None:
         super().__init__("the translation was stopped")

@@ -25,7 +25,7 @@ CLEAN_UP = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), ("
 
 
 class FileTokenizer(ManyLanguages):
-    """The tokenizer in the folder of a checkpoint, without transformers: see `Tokenizer` of `capsule_mt.text`."""
+    """The tokenizer in a checkpoint's folder: see `Tokenizer` of `capsule_mt.text.tokenizer_protocol`."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         folder = os.fspath(folder)

@@ -44,7 +44,7 @@ class ManyLanguages:
 
     @property
     def byte_ids(self) -> frozenset[int]:
-        """The ids of bytes for sources: see `Tokenizer` of `capsule_mt.text`."""
+        """The ids of bytes for sources: see `Tokenizer` of `capsule_mt.text.tokenizer_protocol`."""
         raise NotImplementedError
 
     @property

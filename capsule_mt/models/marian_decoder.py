@@ -1,6 +1,6 @@
 """The options for Marian's decoder beside a model, as in decoder.yml.
 
-Some are read, some have no effect here (docs/models.md lists those that change what Marian writes), others are refused
+Some are read, some have no effect here (docs/models.md lists some that change what Marian writes), others are refused
 by name. A warning tells of what is not an option of Marian's decoder, such as an option of training.
 """
 
@@ -70,7 +70,8 @@ OTHER_MODELS = ("bert-", "comet-", "ulr-", "dim-rnn", "enc-cell", "enc-type", "d
 class DecoderOptions(NamedTuple):
     """How Marian's decoder searches.
 
-    length_factor: a translation has at most this many times the tokens of its source; `None` for no such limit.
+    length_factor: a translation has at most this many times the tokens of its source, rounded up; `None` for no such
+        limit.
     """
 
     num_beams: int = 1

@@ -24,7 +24,7 @@ DEFAULT_TOKENS = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>
 
 
 class MarianTokenizer:
-    """Does what `MarianTokenizer` of transformers does; `SentencePieceEncoder` names the one difference in ids."""
+    """Gives the ids and texts of transformers' `MarianTokenizer`, but for ties that `SentencePieceEncoder` names."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.fspath(folder)

@@ -14,8 +14,8 @@ class LoadedModel(NamedTuple):
     calibration: the model's `coverage_calibration`, empty if there is none.
     longest_source, longest_target: the most tokens of a source, and of a translation after the start token; `None`
         where the model has no limit.
-    length_factor: a translation has at most this many times the tokens of its source, as Marian's `max-length-factor`
-        says; `None` for the limit of other models.
+    length_factor: a translation has at most this many times the tokens of its source, rounded up, as Marian's
+        `max-length-factor` says; `None` for the limit of other models.
     head_shape: how many decoder layers, and heads in each, attend to the source; (0, 0) for none.
     """
 

@@ -76,7 +76,7 @@ class ScriptShortlist:
             self._tokens_of.setdefault(_names_in(text), array("i")).append(index)
 
     def of_source(self, source: Sequence[int], *extra_tokens: int) -> Sequence[int]:
-        """Return the tokens, ascending; the same list for every source with the same extra tokens."""
+        """Return the tokens, ascending; they depend on the extra tokens alone."""
         listed = self._lists.get(extra_tokens)
         if listed is None:
             first_tokens = (*extra_tokens, self._start)
