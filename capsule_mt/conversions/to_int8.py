@@ -21,7 +21,7 @@ COPIED = re.compile(
 
 
 def write_int8(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
-    """Write the model in `folder` to the folder `out`, with its matrices in int8.
+    """Write the model in `folder` to the folder `out`, with the matrices in int8 that `int8=True` rounds.
 
     With `int8=True` it translates as the original then does, bit for bit, without Marian's `max-length-factor`. The
     matrices to round are read one at a time.

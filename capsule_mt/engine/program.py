@@ -75,7 +75,7 @@ class Vector:
 
 
 class Positions:
-    """The sinusoids of Marian for `count` positions: sines in the first half of the width, then cosines.
+    """Sinusoids for `count` positions: sines in the first half of the width, then cosines.
 
     span: number k of either has the frequency 10000^(-2 k / span). In transformers it is the width, the default here;
         in Marian, the width minus two.

@@ -62,7 +62,8 @@ class JointCandidates(NamedTuple):
     """The candidates that a shortlist has for several sources.
 
     candidates: the union of all, ascending. list_lengths: how many of them each source has.
-    indices: where those of each are in the union, ascending, one source after the other; `None` if each has all.
+    indices: where those of each are in the union, ascending, one source after the other, perhaps zeros at the end;
+        `None` says that each has all.
     """
 
     candidates: Sequence[int]

@@ -180,7 +180,8 @@ def _old_settings(stored: CTranslate2File) -> Settings:
 def read_vocabularies(folder: str, unknown: str) -> tuple[list[str], list[str], str]:
     """Return the tokens of the source and of the target in the order of their ids, and the target's file.
 
-    Both are one list if the model has one vocabulary. The unknown token is the last if the file lacks it.
+    Both are one list if the model has one vocabulary. The unknown token is added as the last if the file lacks
+    it, unless the model has many languages: such a file is refused.
     """
     shared = _vocabulary_file(folder, "shared_vocabulary")
     if shared is not None:

@@ -45,7 +45,7 @@ class LoadedEncoder(NamedTuple):
 
 
 def is_encoder(folder: str) -> bool:
-    """Return whether the folder of a checkpoint has an encoder without a decoder."""
+    """Return whether the folder of a checkpoint has an encoder that the engine runs, without a decoder."""
     file = os.path.join(folder, CONFIG_FILE)
     return os.path.lexists(file) and read_json(file).get("model_type") in [*ENCODERS]
 

@@ -1,6 +1,6 @@
-"""Features of Marian's models that a Capsule Marian lacks, read from the options that Marian stores in the file.
+"""Features of Marian's models that a Capsule Marian lacks, read from a model's options.
 
-`capsule_mt.models.marian` writes the operations; checkpoints of transformers do not have these features.
+`capsule_mt.models.marian` writes the operations.
 """
 
 import re

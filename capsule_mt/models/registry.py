@@ -42,7 +42,7 @@ def write_program(
 
     Raises:
         UnsupportedModelError: a family, a method or a module without operations in the engine.
-        CheckpointError: weights of a file that do not fit the configuration.
+        CheckpointError: a wrong field of the configuration, or weights of a file that do not fit it.
     """
     model_type = config.get("model_type")
     writer = WRITERS.get(model_type) if isinstance(model_type, str) else None

@@ -1,4 +1,4 @@
-"""SentencePiece models (.spm): read without the library of that name, and text encoded as it does.
+"""SentencePiece models (.spm): read without the library of that name, and text encoded as it does, but for ties.
 
 A .spm file is a protobuf message `ModelProto`: pieces with scores, how text is normalised, how it was trained.
 """

@@ -209,7 +209,7 @@ def patterns() -> dict[str, str]:
 
 
 def rules() -> dict[str, Any]:
-    """Return the table of rules by its names in JavaScript.
+    """Return the rules that JavaScript has, and their constants, by their names there.
 
     Each row is a list without its example, and without `None` at the end: see web/rewriting.js.
     """
@@ -329,7 +329,7 @@ def sentence_rules(language: str | None) -> dict[str, Any]:
 
 
 def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:
-    """Return the words of two languages for `checks`; each list has the source's entry, then the target's."""
+    """Return the words of two languages for `checks`; lists by language have the source's entry, then the target's."""
     codes = [sentences.language_code(language) for language in (source, target)]
     vocabularies = [word_lists.words_in(code) for code in codes]
     negations = [vocabulary.negation for vocabulary in vocabularies]
