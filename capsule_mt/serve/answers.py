@@ -44,12 +44,13 @@ class RequestLimits:
     """The limits of a request.
 
     Attributes:
-        max_characters: the most characters in all its texts together.
+        max_characters: the most characters in all its texts together, as `counted`.
         max_beams: the most beams that it may ask for.
-        read_seconds: the time limit for its arrival.
-        request_seconds: the time limit for its translation.
+        read_seconds: the time limit for the arrival of its body.
+        request_seconds: the time limit for a search for its translations, and for reading or writing a file.
         keys: the accepted API keys; without any, requests do not need one.
-        requests_a_minute: the most requests of a client in a minute; 0 sets no limit.
+        requests_a_minute: the requests that a client may send at once, and again in a minute, if its key has no limit
+            of its own; 0 sets no limit.
         hosts: the names by which requests may address the server; empty for any.
         cors: the origin whose pages may send requests, "*" for any, `None` for none.
     """
@@ -123,14 +124,14 @@ class Answers:
         return matches[0]
 
     async def detected(self, fields: TextRequest) -> list[Detected]:
-        """Return the language of each text; a short text gets the language of all texts together."""
+        """Return the stated or detected language of each text; a short one gets that of all texts together."""
         if fields.source != AUTO:
             return [Detected(self.language_of(fields.source), 1.0)] * len(fields.texts)
         joined = await self.detect(" ".join(fields.texts))
         return [(await self.detect(text))[0] if len(text) > SHORT else joined[0] for text in fields.texts]
 
     async def detect(self, text: str) -> list[Detected]:
-        """Return the languages that a text may be in; a thread detects them, so that other requests go on."""
+        """Return the served languages, the likeliest first; a thread detects them, so that other requests go on."""
         async with self._detecting:  # one at a time
             ranked = [] if self.detector is None else await asyncio.to_thread(self.detector.rank, text)
         if not ranked:
@@ -220,8 +221,8 @@ class Answers:
     ) -> list[list[Translation]]:
         """Translate texts from these languages, with alternatives; a text in the target language stays as it is.
 
-        The best translation is the one that a request without alternatives gets: a second search, with more beams,
-        finds the alternatives.
+        The best translation is the one that a request without alternatives gets: a second search finds the
+        alternatives.
         """
 
         def submit_with(settings: RequestSettings) -> Submit:

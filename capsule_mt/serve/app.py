@@ -39,7 +39,7 @@ class HeadAsGet:
 
 
 class RequestCounter:
-    """Count the requests of each path by their status, and the seconds of those that translate.
+    """Count the requests that pass `Guard` by path and status, and the seconds of /translate and /cover.
 
     This and `Guard` call the application directly: starlette's `BaseHTTPMiddleware` starts tasks for each request and
     each part of its body, and a busy loop may take seconds for that, which `read_request` would take for the client's.

@@ -1,9 +1,10 @@
 """Dynamic batching: queued sentences are translated together, with a fair share for every client.
 
-A client is an API key, or an address. A sentence costs its tokens. The least-served client starts the next batch;
-waiting earns no credit. Two threads translate. The second one starts when a batch of the first takes long, so that a
-long sentence delays short ones by at most twice their own time. A client is "slow" from a batch that runs much longer
-than usual until one that does not: one thread translates slow clients, a batch at a time, the other one the rest.
+A client is an API key, an address or a network of IPv6. A sentence costs its tokens for each beam. Of the clients
+without a running batch, the least-served starts the next one; waiting earns no credit. Two threads translate. The
+second one starts when a batch of the first takes long, so that short sentences seldom wait for long ones. A client is
+"slow" from a batch that is stopped, since it ran much longer than usual while others waited, until one that does not
+take long. Slow clients have one batch at a time, all together.
 """
 
 import threading
@@ -45,7 +46,7 @@ SHARE_OF_QUEUE = 4  # a client may fill a quarter of the queue
 
 
 class QueueFullError(Exception):
-    """The queue has no room for these texts; `retry_after` estimates when it will, in seconds."""
+    """The queue has no room for these texts of a client; `retry_after` estimates when it is empty, in seconds."""
 
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"the server is busy; try again in {retry_after} s")
@@ -60,7 +61,7 @@ class StoppingError(Exception):
 
 
 class RequestSettings(NamedTuple):
-    """The options of a request; texts with equal settings are translated together."""
+    """The options of a request; only texts with equal settings share a batch."""
 
     coverage: bool = False
     alignment: bool = False
@@ -88,7 +89,7 @@ DEFAULT_SETTINGS = RequestSettings()
 class QueuedText:
     """A text of a request; one to check has a `translation`, and no `document`.
 
-    outputs: the translation of each sentence, or that of the pair to check; `None` until it is known.
+    outputs: the result of each sentence, or of the pair to check; `None` until it is known.
     """
 
     source: str
@@ -100,7 +101,7 @@ class QueuedText:
     result: "Future[Any]" = field(default_factory=Future)
 
     def finish(self, result: Any) -> None:
-        """Hand the result or exception to the request, unless its client has gone."""
+        """Hand the result or exception to the request, unless it has one already or its client has gone."""
         with suppress(InvalidStateError):
             if isinstance(result, BaseException):
                 self.result.set_exception(result)
@@ -127,7 +128,7 @@ class Sentence:
 
 @dataclass(eq=False)
 class Client:
-    """A client: the tokens served to it, its waiting sentences, and whether it is slow."""
+    """A client: the tokens served to it, for each beam, its waiting sentences, and whether it is slow."""
 
     served: float = 0.0
     is_slow: bool = False
@@ -190,14 +191,14 @@ class Batch:
 class Batcher:
     """Queues the sentences of requests and translates them in batches.
 
-    A batch starts as soon as `max_batch` sentences wait, or the first of them has waited for `wait_seconds`. The
+    A batch may start as soon as `max_batch` sentences wait, or one of them has waited for `wait_seconds`. The
     sentences of a client keep their order. A text that cannot be translated becomes a `Failure`, without harm to the
-    others. Sentences whose client has gone are dropped, and their running batch is stopped.
+    others. Waiting sentences whose client has gone are dropped, and a batch is stopped if no client waits for it.
 
     Args:
         translator: is called by several threads.
-        max_batch: the number of sentences that go through the model at once, at most.
-        max_queue: the number of tokens that may wait; a quarter of them for one client.
+        max_batch: the most sentences of a batch.
+        max_queue: the number of tokens that may wait; a client whose sentences wait may fill a quarter.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ class Doorkeeper:
     """Admits requests by their key and the limit of their client.
 
     keys: the accepted keys.
-    limit: the requests a minute of a client whose key has no limit; 0 for no limit.
+    limit: the requests a minute of a client without a limit of its own; 0 for no limit.
     """
 
     def __init__(self, keys: Keys, limit: int) -> None:
@@ -106,7 +106,7 @@ class Doorkeeper:
         self._rates, self._wrong_keys = Rates(), Rates()
 
     async def admit(self, request: Request, key: str) -> str:
-        """Return the name of the client; raise LibreTranslate's error if it is not admitted."""
+        """Return the name of the client; raise an `HTTPException` if it is not admitted."""
         client, limit = f"address {client_of(address_of(request))}", self.limit
         if self.keys:
             if not key:
@@ -147,6 +147,6 @@ def address_of(request: Request) -> str:
 
 
 def key_in_head(request: Request) -> str:
-    """Return the key in a request's head: `Authorization: Bearer KEY`, or `api_key` of the query string."""
+    """Return the key of `Authorization: Bearer KEY`, or `api_key` of the query string; empty without both."""
     kind, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if kind.lower() == "bearer" else request.query_params.get("api_key", "")

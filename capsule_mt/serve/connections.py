@@ -30,7 +30,7 @@ class Connections:
     """The open connections, and their limits.
 
     max_number: the limit on all; lowered to what the system allows in open files.
-    max_per_address: the limit of one address, or network of IPv6; this machine and the proxies are exempt.
+    max_per_address: the limit of one address, or network of IPv6; loopback addresses and proxies are exempt.
     head_seconds: the time in which the head of a request must arrive.
     proxies: the addresses whose `X-Forwarded-For` names the client.
     backlog: the connections that the system holds; lowered, too.
@@ -64,7 +64,7 @@ class Connections:
 
 
 def max_open_files() -> int:
-    """Raise the soft limit on open files as far as allowed, up to 65536, and return it."""
+    """Raise the soft limit on open files as far as allowed, up to 65536, and return it; 8192 on Windows."""
     if sys.platform == "win32":
         return 8192
     import resource
@@ -102,7 +102,7 @@ class LingeringTransport:
         return self.is_lingering or self._transport.is_closing()
 
     def close(self) -> None:
-        """Close, lingeringly if the client still sends; at once if called again."""
+        """Close, lingeringly if the answer was sent before all of the request arrived; at once if called again."""
         if self.is_closing() or not self._is_answered_early():
             self._transport.close()
             return
@@ -209,7 +209,7 @@ class LimitedProtocol(_Protocol):
         self.refuse("408 Request Timeout", f"the request did not arrive within {seconds:g} s")
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP; close if the answer to its beginning was sent before the whole request arrived."""
+        """Refuse what is not HTTP; only close if an answer to its beginning has been started."""
         if str(self.conn.our_state) in ("IDLE", "SEND_RESPONSE"):  # h11's names: nothing of an answer has been sent
             self.refuse("400 Bad Request", "the request is not HTTP/1.1 that can be read")
         else:

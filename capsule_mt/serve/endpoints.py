@@ -35,7 +35,8 @@ REQUESTS: dict[str, type[BaseModel]] = {
 }
 COVERAGE_FIELDS = {
     "score": "how complete the translation seems, from 0 to 1",
-    "words": "the words of the text, each with `covered`, from 0 to 1, and `untranslated`: true if it was left out",
+    "words": "the words of the text, each with `covered`, from 0 to 1, and `untranslated`: true if it is marked "
+    "as left out",
     "sentences": "the sentences, each with its `score`; `below_threshold`, if the model has an alarm: true if it is "
     "raised",
     "checks": "faults that rules find, each with its `kind`, and what is `missing` or was `added`",
@@ -45,7 +46,8 @@ COVERAGE_FIELDS = {
     "precision": "the share of the model's marks that a reader found right, if one read them",
     "method": "how words were marked: `verified`, `attention` or `deletion`",
     "support": "with a calibrated reverse model: how far the source supports the translation, from 0 to 1",
-    "target_words": "with it, too: the words of the translation, with `supported`, and `unsupported`: true if made up",
+    "target_words": "with it, too: the words of the translation, with `supported`, and `unsupported`: true if it is "
+    "marked as made up",
 }
 HEAD = """\
 <!-- `python -m capsule_mt.serve.endpoints` writes this page from the server's code. -->
@@ -55,12 +57,12 @@ HEAD = """\
 With this page you can call the server of [`capsule-mt serve`](serving.md) from a program.
 
 - Send the fields in the query string of a POST, or as {content_types}.
-- `q` is one text or a list of texts, and the answer has the same shape.
+- `q` is one text or a list of texts, and the answers of /translate and /cover have the same shape.
 - A misspelt field, a search option that the server does not take, and another service's name for a field
   ({other_names}) are refused with a hint. Other unknown fields are ignored, as in LibreTranslate.
 - If the server has `--api-keys`, send `api_key` or the header `Authorization: Bearer KEY`. {private}
   need the header, or `?api_key=KEY`, too.
-- Every error is `{{"error": "..."}}`: [Errors](errors.md#answers-of-the-server) says what to do.
+- An error is `{{"error": "..."}}`, except that of /health: [Errors](errors.md#answers-of-the-server) says what to do.
 - [SECURITY.md](../SECURITY.md#limits-of-what-a-server-reads) lists the limits of a request.
 - `GET /` is the page. `GET /docs` shows this API in a browser, with scripts from a CDN.
 

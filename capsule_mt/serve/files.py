@@ -1,4 +1,4 @@
-"""Uploaded files: read and written in child processes; their translations are stored for ten minutes."""
+"""Uploaded files: read and written in child processes; their translations are stored for at most ten minutes."""
 
 import asyncio
 import secrets
@@ -71,9 +71,9 @@ class StoredFile(NamedTuple):
 
 
 class Files:
-    """Stores the latest `MAX_FILES` translated files of each client, each for `FILE_SECONDS`.
+    """Stores the latest `MAX_FILES` translated files of each client, each for at most `FILE_SECONDS`.
 
-    All files together have at most `MAX_STORED_BYTES`: the client that has most loses its oldest file.
+    If all files together exceed `MAX_STORED_BYTES`, the client that has most loses its oldest file.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Read and check the fields of a request, from the query string and from a body of any kind.
+"""Read and check the fields of a request, from a JSON body, or from the query string and a form.
 
-Error messages are LibreTranslate's where it has one.
+Error messages begin with LibreTranslate's where it has one.
 """
 
 import asyncio
@@ -64,9 +64,9 @@ ANSWER_EXAMPLES: dict[str, Any] = {
 }
 
 
-def counted(texts: Iterable[str]) -> int:
-    """Return the characters of texts that count against the limit: a short text counts for `MIN_COUNTED`."""
-    return sum(max(len(text), MIN_COUNTED) for text in texts)
+def counted(texts: str | Iterable[str]) -> int:
+    """Return the characters that count against the limit: each text of a list counts for at least `MIN_COUNTED`."""
+    return len(texts) if isinstance(texts, str) else sum(max(len(text), MIN_COUNTED) for text in texts)
 
 
 class Fields(BaseModel):
@@ -101,7 +101,7 @@ class TextRequest(Fields):
 
     @property
     def characters(self) -> int:
-        return len(self.q) if isinstance(self.q, str) else counted(self.q)
+        return counted(self.q)
 
     def in_shape_of_q(self, answer: dict[str, list[Any]]) -> dict[str, Any]:
         """Return an answer in the shape of `q`: lists stay lists, and one text has single values."""
@@ -172,7 +172,7 @@ class CoverRequest(TextRequest):
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
     format: Annotated[Literal["text"], BeforeValidator(lambda value: value or "text")] = Field(
-        "text", description="tags in both texts are not read; entities such as `&amp;` are read as text"
+        "text", description="the model does not read tags; it reads entities such as `&amp;` as text"
     )
     alignment: AlignmentField = False
     marks: MarksField = None
@@ -197,7 +197,7 @@ class DetectionRequest(Fields):
 
     @property
     def characters(self) -> int:
-        return len(self.text)
+        return counted(self.q)
 
 
 class FileRequest(Fields):

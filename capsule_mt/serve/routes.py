@@ -44,7 +44,7 @@ MAX_NAME = 100  # characters of a file's name: the last ones are kept, for its s
 
 
 def text_router(answers: Answers) -> APIRouter:
-    """Return the paths that translate and check texts."""
+    """Return the paths that translate and check texts, and detect their language."""
     router = APIRouter()
 
     @router.post("/translate", openapi_extra=body_of(TranslationRequest), responses=answer_like("/translate"))
@@ -59,9 +59,9 @@ def text_router(answers: Answers) -> APIRouter:
 
     @router.post("/detect", openapi_extra=body_of(DetectionRequest), responses=answer_like("/detect"))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
-        """Return the served languages, the likeliest for a text first, each with a `confidence` in per cent.
+        """Return the served languages that can be detected, the likeliest first, with a `confidence` in per cent.
 
-        Other languages are never named: for a text in one of them, all confidences are near 0.
+        Other languages are never named: a text in one of them, or a very short one, mostly has low confidences.
         """
         fields, _ = await answers.read(request, DetectionRequest)
         return [_language_record(detected) for detected in await answers.detect(fields.text)]
@@ -136,7 +136,7 @@ async def _covered(answers: Answers, request: Request) -> JSONResponse:
 
 
 def file_router(answers: Answers) -> APIRouter:
-    """Return the paths that translate files; translations are stored for ten minutes."""
+    """Return the paths that translate files and store the translations, and /suggest."""
     router, files = APIRouter(), Files()
 
     @router.post(
@@ -173,7 +173,7 @@ def file_router(answers: Answers) -> APIRouter:
 
     @router.get("/download_file/{name}")
     async def download_file(name: str) -> Response:
-        """Return a translated file. Stored for ten minutes: each client's latest 32, 256 MiB in all."""
+        """Return a translated file. Stored for at most ten minutes: each client's latest 32, 256 MiB in all."""
         content = files.get(name)
         if content is None:
             raise HTTPException(404, "this file does not exist, or has expired: files are stored for ten minutes")

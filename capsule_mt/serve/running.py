@@ -1,4 +1,4 @@
-"""Run the application under uvicorn, and stop it without losing an accepted request."""
+"""Run the application under uvicorn, and answer the accepted requests before it stops."""
 
 import asyncio
 import ctypes
@@ -55,7 +55,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """A server that stops at the first signal, within `stop_seconds`; a second signal ends the process at once."""
+    """A server that stops at the first signal, within `stop_seconds`, plus `SECONDS_TO_ANSWER` to send errors.
+
+    A second signal ends the process at once.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         config.timeout_graceful_shutdown = stop_seconds + SECONDS_TO_ANSWER
         self.batchers, self.readers, self.stop_seconds = set(batchers.values()), readers, stop_seconds
-        self.deadline = 0.0
+        self.deadline, self.gave_up = 0.0, False
         self.had_terminal = has_terminal()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -76,7 +79,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
-        """Stop if the terminal of the server was closed. A service, or `kill -HUP`, asks for a reload."""
+        """Stop if the terminal of the server was closed; else say that there is nothing to reload."""
         if self.had_terminal and not has_terminal():
             self.handle_exit(sig, frame)
         else:
@@ -93,15 +96,16 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def abandon(self) -> None:
+        self.gave_up = bool(self.server_state.tasks)  # requests without an answer
         for batcher in self.batchers:
             batcher.abandon()
         self.readers.close()
 
     def close(self) -> bool:
-        """End threads and processes; return whether every thread had finished its work in time."""
+        """End threads and processes; return whether all requests were answered and all threads ended in time."""
         self.readers.close()
         closed = [batcher.close(max(0.0, self.deadline - time.monotonic())) for batcher in self.batchers]
-        return all(closed)
+        return all(closed) and not self.gave_up
 
 
 def has_terminal() -> bool:
@@ -114,7 +118,7 @@ def has_terminal() -> bool:
 
 
 class Reloader:
-    """Replaces the models at SIGHUP, without disturbing any request."""
+    """Replaces the models at SIGHUP; texts that were queued before are translated by the old ones."""
 
     def __init__(self, server: Server, answers: Answers, load: Callable[[], Models]) -> None:
         self.server, self.answers, self.load = server, answers, load

@@ -594,6 +594,7 @@ def test_a_short_text_of_a_list_counts_as_16_characters(make_client):
     client = make_client(RequestLimits(max_characters=64))
     assert client.translate(q=["a"] * 4).json() == {"translatedText": ["A"] * 4}
     assert "request (80) exceeds text limit (64)" in error_of(client.translate(q=["a"] * 5), 400)
+    assert "request (80) exceeds text limit (64)" in error_of(client.post("/detect", q=["a"] * 5), 400)
     assert client.translate(q="a" * 64).status_code == 200
     cues = "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\na.\n\n" for n in range(1, 6))
     (response,) = client(("POST", "/translate_file", {"data": FROM_EN, "files": {"file": ("a.srt", cues)}}))

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 import httpx
+import uvicorn
 
 import capsule_mt.commands
 from capsule_mt import Translator
@@ -24,7 +25,8 @@ from capsule_mt.commands import serve as serve_command
 from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, ModelList, command_parser
 from capsule_mt.models import probe, probing
 from capsule_mt.serve.batching import Batcher, RequestSettings
-from capsule_mt.serve.running import bind
+from capsule_mt.serve.files import Readers
+from capsule_mt.serve.running import Server, bind
 from tests.hostile.builders import write_hostile
 from tests.light.models.answers import lack_engine
 from tests.light.models.files import edit_json
@@ -67,11 +69,12 @@ def test_a_half_sent_request_does_not_keep_the_server_from_stopping(serve_fake):
     assert server.stdout.read() == "all answered\n"
 
 
-def test_a_request_that_outlasts_the_stop_seconds_gets_an_error(serve_fake):
-    server, address = serve_fake(seconds=30, stop_seconds=1)
+@pytest.mark.parametrize(("text", "seconds"), [("a", 30), ("slow", 0)], ids=["goes_on", "can_be_stopped"])
+def test_a_request_that_outlasts_the_stop_seconds_gets_an_error(serve_fake, text, seconds):
+    server, address = serve_fake(seconds=seconds, stop_seconds=1)
 
     async def ask():
-        reader, _ = await open_request(address, body := body_of("a"), len(body))
+        reader, _ = await open_request(address, body := body_of(text), len(body))
         await answers(address)
         server.send_signal(signal.SIGINT)
         return await read_answer(reader)
@@ -80,6 +83,13 @@ def test_a_request_that_outlasts_the_stop_seconds_gets_an_error(serve_fake):
     assert head.startswith("HTTP/1.1 503 ")
     assert answer == {"error": "the server is stopping"}
     assert server.stdout.readline() == "not all answered\n"
+
+
+def test_a_request_that_was_given_up_was_not_answered_in_time_even_if_its_thread_has_ended():
+    server = Server(uvicorn.Config(None), {}, Readers(), stop_seconds=0)
+    server.server_state.tasks.add("a request")
+    server.abandon()
+    assert not server.close()
 
 
 def test_the_second_signal_ends_it_at_once(serve_fake, tmp_path):
