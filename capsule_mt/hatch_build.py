@@ -12,7 +12,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 def web_sources(package: Path) -> dict[str, str]:
-    """Map the npm package's files to their paths in a distribution, without the files that its build generates."""
+    """Map the npm package's sources to their paths in a distribution, without what its build generates."""
     generated = ("interface.js", "interface.d.ts")
     suffixes = (".js", ".ts", ".json", ".c", ".h")
     files = sorted(path for folder in (".", "native", "page") for path in (package / folder).glob("*.*"))

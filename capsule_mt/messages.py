@@ -1,4 +1,4 @@
-"""Warnings through the logger "capsule_mt", and values for messages. `logging` is imported by the first warning."""
+"""Warnings through the logger "capsule_mt", and values for messages. `logging` is imported late."""
 
 import contextlib
 import os
@@ -77,7 +77,7 @@ def silence() -> None:
 
 
 def shown(value: object) -> str:
-    """Return the first `MAX_SHOWN` characters of a value for a message: a field of a file may hold megabytes."""
+    """Return a value as Python writes it, cut after `MAX_SHOWN` characters: a field of a file may hold megabytes."""
     try:
         text = repr(value[: MAX_SHOWN + 1] if isinstance(value, str) else value)
     except RecursionError:

@@ -1,6 +1,6 @@
 """The program `capsule-mt`: list the commands, or run one of them.
 
-Importing this module imports nothing else of the package, so `--help` is fast. Other distributions add commands by
+Importing this module imports no other room of the package, so `--help` is fast. Other distributions add commands by
 entry points of the group "capsule_mt.commands": see `further_commands`.
 """
 
@@ -9,7 +9,7 @@ import sys
 
 GROUP = "capsule_mt.commands"
 COMMANDS = {
-    "translate": "translate files and pipes of any size",
+    "translate": "translate texts, files and pipes",
     "score": "score existing translations with a model: log-probabilities and coverage",
     "serve": "run a translation server with LibreTranslate's API and a page",
     "models": "find, download and remove models by name",
@@ -76,7 +76,7 @@ def _explain(error: ImportError) -> "str | None":
 
 
 def program() -> int:
-    """Run `main` and exit without freeing memory, which would take a twentieth of a short run."""
+    """Run `main`; after one of `COMMANDS`, exit without freeing memory, which takes time."""
     code = main()
     if sys.argv[0].partition(" ")[2] not in COMMANDS:  # another distribution's command may need a normal exit
         return code

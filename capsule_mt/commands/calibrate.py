@@ -7,7 +7,7 @@
     capsule-mt calibrate checkpoints/capsule-marian-de-en dev.de dev.en --align-with train.de train.en \\
         --reverse checkpoints/capsule-marian-en-de
 
-A word aligner links the words of sources and references. From each of --sentences references, the command drops the
+A word aligner links the words of sources and references. From each of up to --sentences references, it drops the
 translations of 0, 1, 2 and half of the content words of its source. From what remains, it learns:
 
 - for the method "attention", the attention head of the decoder that separates dropped from translated words best. If
@@ -18,7 +18,7 @@ translations of 0, 1, 2 and half of the content words of its source. From what r
 
 Words that complete references often leave out, such as the German "sich", are optional: coverage ignores them. Very
 frequent words (up to 50) count only if they are marked. The result is written into the checkpoint's config.json; for a
-folder of Marian, into coverage.json; for a model by name, into its folder in the cache.
+folder of Marian or CTranslate2, and for a download, into a coverage.json in it.
 
 With --reverse, a reverse model, which translates in the other direction, verifies the marks, and the score also counts
 how short a translation is. If the reverse model often doubts a source word, the word becomes optional. If it often

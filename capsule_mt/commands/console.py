@@ -132,7 +132,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | None] | None = None) -> None:
-    """Call the `main` of a command and exit with its code. Errors of the user and Ctrl-C are one line each.
+    """Call the `main` of a command; exit with its code unless it is 0. Expected errors and Ctrl-C are a line each.
 
     Args:
         explain: return a message for a missing module, or `None` to keep Python's.

@@ -11,14 +11,14 @@
 - int8 and small convert every model that the engine supports, from safetensors or pytorch_model.bin. An int8
   checkpoint translates as the original does with --int8. A small one changes some translations a little. Its rounding
   is chosen while the model translates the first 500 lines of --text, which are sentences of the source language; this
-  needs `pip install capsule-mt[calibrate]`. A model of many languages translates them from --src-lang to --tgt-lang.
+  needs the extra `calibrate`. A model of many languages translates them from --src-lang to --tgt-lang.
   It can be used for other pairs, too.
 - With --languages, --to int8 cuts the vocabulary of an encoder, such as a judge's, to the pieces in the scripts of
   some languages, with --text to those in its lines, which then should be some 10,000 of each language.
 - huggingface writes a Capsule Marian that transformers can train further. To translate with a folder of Marian, you do
   not need to convert it.
 - marian refuses features that Marian does not support, and names them.
-- web converts these models, and OPUS-MT.
+- web converts models of one language pair, such as OPUS-MT.
 
 hf-capsule-mt adds transformers' MarianMTModel, and capsules on top of any Marian: `capsule-mt convert --to marianmt
 --help`.

@@ -112,7 +112,7 @@ def package_version(name: str) -> str:
 
 
 def processor() -> tuple[str, str]:
-    """Return the name of the processor and those of `FLAGS` that it has; Linux only."""
+    """Return the name of the processor and those of `FLAGS` that it has, which only Linux tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

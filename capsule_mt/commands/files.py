@@ -268,7 +268,7 @@ def read_file(arguments: argparse.Namespace) -> Parsed | None:
 
 
 def language_of(arguments: argparse.Namespace, side: Literal["source", "target"]) -> str | None:
-    """Return the language code of one side of the model, if its name or recipe gives it."""
+    """Return the language code of one side of the model, if its name or its files give it."""
     from capsule_mt.catalog.pairs import pair_of  # late: a pipe does not need it
 
     pair = pair_of(arguments.model[0])
@@ -278,7 +278,7 @@ def language_of(arguments: argparse.Namespace, side: Literal["source", "target"]
 class OutputFormat(NamedTuple):
     """Formats results as lines of the output files: the text, and if requested, coverage and alignments.
 
-    n_best: lines of each file for one line of the input.
+    n_best: the number of translations of a line, which get a line each.
     coverage: the suffix of the report, without its dot.
     labels: for an input with a format, the name of each unit. Its translations are kept as JSON until all are there.
     """
@@ -345,7 +345,7 @@ def checked_units(lines: bytes) -> list[CheckedUnit]:
 
 
 def report(parsed: Parsed, units: list[CheckedUnit], coverage: "Path | None") -> None:
-    """Print on stderr which passages a person should check, and why, and what stays in the source language."""
+    """Print on stderr the first passages that a person should check, with a reason, and what was not translated."""
     for location, note in notes_of(parsed.units):
         write_line(f"{location}: {note}")
     to_check = [(source, unit) for source, unit in zip(parsed.units, units, strict=True) if unit.messages]

@@ -1,7 +1,7 @@
 """Reports for a person who checks translations: a row for each line or passage, as .tsv, .jsonl or .html.
 
-A row has the number of the line, from 1, or the location in a file, then what seems to be wrong, in words and most
-certain first, and both texts. The .jsonl has all values of the coverage, too; the .html only what is to be checked,
+A row has the number of the line, from 1, or the location in a file, what seems to be wrong, in words and most certain
+first, and both texts. The .jsonl has all values of the coverage, too; the .html only what is to be checked,
 the most certain lines first.
 """
 

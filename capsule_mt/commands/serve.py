@@ -10,8 +10,8 @@
 
 GET / is the page, and GET /docs shows the API: POST /translate, /translate_file, /cover and /detect, GET /languages,
 /health and /metrics (Prometheus) among others.
-Requests that arrive together are translated together. SIGTERM or Ctrl-C stops the server once it has answered all
-accepted requests; a second one stops it at once.
+Requests that arrive together may share a batch. SIGTERM or Ctrl-C stops the server once it has answered all accepted
+requests, or after --stop-seconds; a second one stops it at once.
 """
 
 import argparse
@@ -106,12 +106,14 @@ def command_parser() -> CommandParser:
     parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 chooses a free one")
     parser.add_argument("--max-characters", type=positive, default=5000, help="the most characters in a request")
     parser.add_argument("--max-beams", type=positive, default=8, help="the most beams in a request")
-    parser.add_argument("--read-seconds", type=positive, default=10, help="time limit for a request to arrive")
+    parser.add_argument(
+        "--read-seconds", type=positive, default=10, help="time limit for a request's head to arrive, and for its body"
+    )
     parser.add_argument(
         "--request-seconds",
         type=positive,
         default=60,
-        help="time limit for a translation, beyond which the request gets 503",
+        help="time limit for a translation, and for reading or writing a file, beyond which the request gets 503",
     )
     parser.add_argument("--stop-seconds", type=at_least(0), default=10, help="time limit for stopping after a signal")
     parser.add_argument(
@@ -126,7 +128,7 @@ def command_parser() -> CommandParser:
         "--req-limit",
         type=at_least(0),
         default=0,
-        help="the most requests of a client in a minute, beyond which it gets 429; 0 sets no limit",
+        help="the requests of a client in a minute, beyond which it gets 429; 0 sets no limit",
     )
     parser.add_argument("--max-connections", type=positive, default=1000, help="the most open connections")
     parser.add_argument(
@@ -209,7 +211,7 @@ def check_languages(
 
 
 def pivots_of(translators: "Mapping[LanguagePair, TextTranslator]") -> "dict[LanguagePair, TextTranslator]":
-    """Return translators through English for the pairs without a model whose two halves have one."""
+    """Return translators through English for the pairs without a model whose two halves have one of a single pair."""
     from capsule_mt.catalog.pairs import LanguagePair
     from capsule_mt.translate.pivot import PIVOT, PivotTranslator
     from capsule_mt.translate.scorer import Scorer
@@ -403,7 +405,7 @@ def files_in(folder: str) -> list[tuple[str, int, int]]:
 
 
 def serve(arguments: argparse.Namespace) -> bool:
-    """Serve until a signal; return whether every request was answered."""
+    """Serve until a signal, or with `--check` only check the models; return whether every request was answered."""
     from capsule_mt.models.probing import probing_every_model
     from capsule_mt.serve.answers import RequestLimits
     from capsule_mt.serve.clients import Keys

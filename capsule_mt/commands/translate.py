@@ -1,4 +1,4 @@
-"""Translate files and pipes of any size, a line at a time, in constant memory.
+"""Translate texts, files and pipes; lines of text, however many, in constant memory.
 
     echo "Er schläft." | capsule-mt translate checkpoints/capsule-marian-de-en
     echo "Good morning." | capsule-mt translate en-pt                  # a model by name: `capsule-mt models --help`
@@ -9,15 +9,15 @@
     capsule-mt translate MODEL film.srt --output film.de.srt --coverage film.tsv       # cues to check
     RANK=5 WORLD_SIZE=40 capsule-mt translate MODEL --input text.en --output text.de   # the sixth of 40 jobs
 
-With transformers (hf-capsule-mt), the command also runs any of its models, several models together, and GPUs:
+With transformers (hf-capsule-mt), the command also runs more of its models, several models together, and GPUs:
 
     capsule-mt translate MODEL_A MODEL_B --input text.en --output text.de
     accelerate launch scripts/translate.py MODEL --backend transformers --input text.en --output text.de
 
 These files keep their format: .html, .epub, .srt, .vtt, .ass, .po, .xliff, .md, .docx, .pptx, .odt, .odp, catalogs of
 apps (.json, .arb, .yml, .properties, .strings, .stringsdict, .resx, .ts, Android's .xml), .tsv or .csv with --column.
-Files that end in .txt or a language's code, or have no extension, are translated line by line; other files of text
-need --format lines. PDFs, images and the like are refused, with advice.
+Files that end in .txt or a language's code, or have no extension, are translated line by line; most other files of
+text need --format lines. PDFs, images and the like are refused, with advice.
 
 Each line is a text, whose sentences are translated one by one. An empty line stays empty. A line that cannot be
 translated becomes an empty line; stderr and the report of --coverage give the reason, and the exit code is 3. Progress
@@ -344,8 +344,8 @@ def explain(line: str, translation: Any) -> None:
 def foreign_language_detector(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
     """Return a function that names the language of a text that is not in the source language.
 
-    `None` for a pipe, without py3langid, and for an unknown source language. py3langid is loaded for the first text of
-    several words, since that takes half a second.
+    `None` for lines that go to stdout, without py3langid, and for an unknown source language. py3langid is loaded for
+    the first text of several words, since that takes time.
     """
     if arguments.output is None and arguments.format == LINES:
         return None
@@ -406,8 +406,8 @@ def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Itera
 def live_input(arguments: argparse.Namespace) -> LiveLines | None:
     """Return stdin as lines that are translated as they arrive.
 
-    `None` if the input or the output is a file, for an encoding other than the default, and on Windows, which does not
-    have `select` for pipes.
+    `None` if the input or the output is a file, for a stated encoding, without a descriptor, and on Windows, which
+    does not have `select` for pipes.
     """
     if arguments.input is not None or arguments.output is not None or arguments.encoding is not None:
         return None

@@ -10,10 +10,11 @@ HEAD = """\
 
 Each option has one name everywhere. A call of `Translator` and `generation_config.json` accept all of them. The last
 three columns show which are also a flag of `capsule-mt translate` (with dashes), a field of `POST /translate`, and an
-option of `translate` in the npm package. Names and meanings are those of transformers' `generate()`. Any other name
-raises an error that suggests a similar one or lists all. Options that only change sampling, such as `temperature`, are
-accepted, and do nothing without it.
-An option that you do not set has the checkpoint's value or, if the checkpoint does not set it, the default.
+option of `translate` in the npm package. Names and meanings are those of transformers' `generate()`, except for
+`most_repeated`. An unknown name raises an error that suggests a similar one or lists all. Options of `generate()` that
+only change sampling, such as `temperature`, are accepted, and do nothing without it.
+An option that you do not set has the checkpoint's value or, if the checkpoint does not set it, the default; the server
+sets `most_repeated` to 24.
 
 A `Translator` of `hf_capsule_mt` also accepts the other options of its model's `generate()`.
 

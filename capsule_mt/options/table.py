@@ -1,8 +1,8 @@
-"""The table of search options: all code and docs that take, check or describe an option come from it.
+"""The table of search options, from which code and docs are made.
 
 To add an option: a row in `SEARCH_OPTIONS`, a field of `SearchOptions`, and its code in native/search.c. Made from the
 table are the checks, the fields of `request_t`, the flags of `capsule-mt translate`, the server's fields, the npm
-package, and docs/options.md (`python -m capsule_mt.options`).
+package's options, and docs/options.md (`python -m capsule_mt.options`).
 
 This file imports nothing of the package, since engine/build.py also reads it where the package is not installed.
 """
@@ -91,7 +91,7 @@ class Option(NamedTuple):
             raise ValueError(f"`{self.name}` must be {self.expected}, got {value!r}")
 
     def parse(self, text: str) -> int | float:
-        """Return the number that a command line names."""
+        """Return the number that a command line names, for an option that takes one."""
         try:
             value = int(text) if self.kind == "integer" else float(text)
         except ValueError:
@@ -114,7 +114,8 @@ SEARCH_OPTIONS = (
     Option("num_return_sequences", "integer", 1, ENGINE,
            "number of translations of each text, at most `num_beams`", (1, 256)),
     Option("max_new_tokens", "integer", None, ("flag",),
-           "maximum number of tokens in a translation; by default, three times the number of source tokens, plus 30",
+           "maximum number of tokens in a translation; by default, three times the number of source tokens plus 30, "
+           "or what a folder of Marian sets",
            (1, MAX_TOKENS)),
     Option("max_length", "integer", None, (),
            "the same as `max_new_tokens`, but also counts the start token; ignored if the call or the checkpoint sets "
