@@ -28,7 +28,7 @@ EXIT_CODES = {
     1: "an error without a code of its own, such as one in the input",
     console.CODE_OF_USAGE: "most errors in the arguments; `--help` lists them",
     FAILED_LINES_STATUS: "done, but some lines could not be translated or scored; stderr has the reasons",
-    console.CODE_OF_SIGINT: "stopped by Ctrl-C; if the command writes a file, run it again to resume",
+    console.CODE_OF_SIGINT: "stopped by Ctrl-C; the message says if the same command resumes",
     console.CODE_OF_SIGPIPE: "the output was closed by its reader, such as `head`",
 }
 # messages of pip and transformers, in the order of the table
@@ -48,8 +48,9 @@ HEAD = f"""\
 
 With this page you can find out what to do about an error or a warning that does not say it itself.
 
-A command prints an error on one line; `{console.TRACEBACK}=1` adds the traceback. `capsule-mt doctor` shows what
-your machine has: versions, the processor, the engine's kernels, downloaded models. Paste its output into a bug report.
+A command prints an expected error without its traceback, which `{console.TRACEBACK}=1` adds. `capsule-mt doctor` shows
+what your machine has: versions, the processor, the engine's kernels, downloaded models. Paste its output into a bug
+report.
 """
 
 
