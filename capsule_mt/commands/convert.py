@@ -1,7 +1,7 @@
 """Convert a model: between files of Marian (Firefox Translations) and of transformers, to fewer bits, for the browser.
 
-    capsule-mt convert CHECKPOINT OUT --to int8       # about a quarter of float32's size: translate with --int8
-    capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # 0.5 to 0.65 times the size of int8; --int8, too
+    capsule-mt convert CHECKPOINT OUT --to int8       # about a third of float32's size: translate with --int8
+    capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # half to two thirds of int8's size; --int8, too
     capsule-mt convert ENCODER OUT --to int8 --languages en,de,pt    # an encoder without the pieces of other languages
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
@@ -9,10 +9,10 @@
     capsule-mt convert en-pt OUT --to web --text en.txt    # the same, small; a name: `capsule-mt models --help`
 
 - int8 and small convert every model that the engine supports, from safetensors or pytorch_model.bin. An int8
-  checkpoint translates as the original does with --int8. A small one changes some translations a little. Its rounding
-  is chosen while the model translates the first 500 lines of --text, which are sentences of the source language; this
-  needs the extra `calibrate`. A model of many languages translates them from --src-lang to --tgt-lang.
-  It can be used for other pairs, too.
+  checkpoint translates as the original does with --int8. A small one changes some translations a little; one that
+  would lose more than --max-loss is refused. Its rounding is chosen while the model translates the first 500 lines of
+  --text, which are sentences of the source language; this needs the extra `calibrate`. A model of many languages
+  translates them from --src-lang to --tgt-lang. It can be used for other pairs, too.
 - With --languages, --to int8 cuts the vocabulary of an encoder, such as a judge's, to the pieces in the scripts of
   some languages, with --text to those in its lines, which then should be some 10,000 of each language.
 - huggingface writes a Capsule Marian that transformers can train further. To translate with a folder of Marian, you do
