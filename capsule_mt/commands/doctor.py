@@ -1,7 +1,7 @@
 """Print versions, processor features and the tier of the engine on this machine.
 
     capsule-mt doctor
-    capsule-mt doctor --compare nllb-200-distilled-600M --src-lang eng_Latn --tgt-lang deu_Latn
+    capsule-mt doctor --compare facebook/nllb-200-distilled-600M --src-lang eng_Latn --tgt-lang deu_Latn
 
 Paste the output into a bug report. `--compare` translates 20 English sentences with the engine in float32 and with
 transformers, greedily and with 4 beams, at most 24 tokens each, and exits with 1 if a token differs. It needs

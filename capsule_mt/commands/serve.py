@@ -3,7 +3,7 @@
     capsule-mt serve checkpoints/capsule-marian-de-en                    # then open http://127.0.0.1:5000
     capsule-mt serve de-en=checkpoints/one en-de=checkpoints/two         # chosen by language pair
     capsule-mt serve en-pt pt-en de-pt                                   # models by name: `capsule-mt models --help`
-    capsule-mt serve en,de,fr=nllb-200-distilled-600M                    # all pairs of these languages, by one model
+    capsule-mt serve en,de,fr=facebook/nllb-200-distilled-600M           # all pairs of these languages, by one model
     capsule-mt serve outputs/de-en --host 0.0.0.0 --port 5000 --int8     # for everyone who can reach it
 
     curl localhost:5000/translate -d q="Er schläft." -d source=de -d target=en -d coverage=true
