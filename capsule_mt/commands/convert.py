@@ -1,6 +1,6 @@
 """Convert a model: between files of Marian (Firefox Translations) and of transformers, to fewer bits, for the browser.
 
-    capsule-mt convert CHECKPOINT OUT --to int8       # about a third of float32's size: translate with --int8
+    capsule-mt convert CHECKPOINT OUT --to int8       # a quarter to a third of float32's size; --int8
     capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # half to two thirds of int8's size; --int8, too
     capsule-mt convert ENCODER OUT --to int8 --languages en,de,pt    # an encoder without the pieces of other languages
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
