@@ -71,7 +71,7 @@ class RequestCounter:
 
 
 class Guard:
-    """Refuse requests to other hosts or with two lengths, and requests for private paths without a key."""
+    """Refuse requests to other hosts or with two lengths; if there are keys, those for private paths without one."""
 
     def __init__(self, app: ASGIApp, limits: RequestLimits, doorkeeper: Doorkeeper) -> None:
         self.app, self.limits, self.doorkeeper = app, limits, doorkeeper
