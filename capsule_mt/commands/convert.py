@@ -20,7 +20,7 @@
 - marian refuses features that Marian does not support, and names them.
 - web converts models of one language pair, such as OPUS-MT.
 
-hf-capsule-mt adds transformers' MarianMTModel, and capsules on top of any Marian: `capsule-mt convert --to marianmt
+hf-capsule-mt adds transformers' MarianMTModel, and capsules on top of a Marian: `capsule-mt convert --to marianmt
 --help`.
 """
 

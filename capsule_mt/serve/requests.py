@@ -118,7 +118,7 @@ AlignmentField = Annotated[
 MarksField = Annotated[
     Marks | None,
     Field(
-        description="which words coverage marks: those that are surely wrong, likely, or all in doubt; adds `marks`: "
+        description="how certain the marks of coverage must be; adds `marks`: "
         "`verified`, or `unverified` if all three mark the same words, since no reverse model verifies them"
     ),
 ]

@@ -54,7 +54,7 @@ def text_router(answers: Answers) -> APIRouter:
 
     @router.post("/cover", openapi_extra=body_of(CoverRequest), responses=answer_like("/cover"))
     async def cover(request: Request) -> JSONResponse:
-        """Find what a given `translation` of `q`, each a text or a list of texts, has left out."""
+        """Find what a given `translation` of `q`, each a text or a list of texts, seems to leave out."""
         return await _covered(answers, request)
 
     @router.post("/detect", openapi_extra=body_of(DetectionRequest), responses=answer_like("/detect"))
