@@ -44,7 +44,7 @@ class RequestLimits:
     """The limits of a request.
 
     Attributes:
-        max_characters: the most characters in all its texts together, as `counted`.
+        max_characters: the most characters in all its texts, as `counted`, and translations to check together.
         max_beams: the most beams that it may ask for.
         read_seconds: the time limit for the arrival of its body.
         request_seconds: the time limit for a search for its translations, and for reading or writing a file.

@@ -4,7 +4,7 @@ A client is an API key, an address or a network of IPv6. A sentence costs its to
 without a running batch, the least-served starts the next one; waiting earns no credit. Two threads translate. The
 second one starts when a batch of the first takes long, so that short sentences seldom wait for long ones. A client is
 "slow" from a batch that is stopped, since it ran much longer than usual while others waited, until one that does not
-take long. Slow clients have one batch at a time, all together.
+take long. Slow clients have one batch at a time, all together: beside another batch, or when no other client waits.
 """
 
 import threading

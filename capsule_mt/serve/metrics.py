@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 HELP_TEXTS = {
     "requests_total": "Requests by path and status.",
-    "request_seconds_sum": "Time to answer translation requests.",
-    "request_seconds_count": "Translation requests that were answered.",
-    "texts_total": "Texts that were translated.",
-    "characters_total": "Characters that were translated.",
-    "failed_texts_total": "Texts that could not be translated.",
+    "request_seconds_sum": "Seconds to answer requests that translate or check texts.",
+    "request_seconds_count": "Requests that translate or check texts.",
+    "texts_total": "Texts that were translated or checked.",
+    "characters_total": "Characters of these texts.",
+    "failed_texts_total": "Texts that could not be translated or checked.",
 }
 
 
