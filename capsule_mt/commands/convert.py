@@ -8,11 +8,11 @@
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
     capsule-mt convert en-pt OUT --to web --text en.txt    # the same, small; a name: `capsule-mt models --help`
 
-- int8 and small convert every model that the engine supports, from safetensors or pytorch_model.bin. An int8
-  checkpoint translates as the original does with --int8. A small one changes some translations a little; one that
-  would lose more than --max-loss is refused. Its rounding is chosen while the model translates the first 500 lines of
-  --text, which are sentences of the source language; this needs the extra `calibrate`. A model of many languages
-  translates them from --src-lang to --tgt-lang. It can be used for other pairs, too.
+- int8 and small convert the translation models of the engine, except for those of CTranslate2. An int8 checkpoint
+  translates as the original does with --int8. A small one changes some translations a little; one that would lose
+  more than --max-loss is refused. Its rounding is chosen while the model translates the first 500 lines of --text,
+  which are sentences of the source language; this needs the extra `calibrate`. A model of many languages translates
+  them from --src-lang to --tgt-lang. It can be used for other pairs, too.
 - With --languages, --to int8 cuts the vocabulary of an encoder, such as a judge's, to the pieces in the scripts of
   some languages, with --text to those in its lines, which then should be some 10,000 of each language.
 - huggingface writes a Capsule Marian that transformers can train further. To translate with a folder of Marian, you do
