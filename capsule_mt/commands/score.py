@@ -5,10 +5,10 @@
     paste test.en test.de | capsule-mt score MODEL > scores.tsv
     capsule-mt score --judge --sources test.en --translations test.de --src-lang en --tgt-lang de --output check.html
 
-Each line of the output has the number of its pair, from 1, the mean log-probability of the translation's tokens, if it
-has any, and the number of these tokens, including the end token. --coverage adds the coverage. --judge adds what a
-multilingual encoder and rules say, without MODEL these alone: no score and no tokens. With either option, the line
-also tells what to check, and has both texts. An .html has only the pairs to check, the most certain first, with marks,
+The line of a pair has its number, from 1, the mean log-probability of the translation's tokens, if it has any, and the
+number of these tokens, including the end token. --coverage adds the coverage. --judge adds what a multilingual encoder
+and rules say, without MODEL these alone: no score and no tokens. With either option, the line also tells what to
+check, and has both texts. An .html has only the pairs to check, the most certain first, with marks,
 and a .jsonl has every word.
 
 Each text is read as one sentence, without its tags. With --output, the same command resumes an interrupted run. A pair
