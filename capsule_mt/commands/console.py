@@ -1,4 +1,4 @@
-"""Shared by all commands: help with defaults, errors on one line, types of arguments."""
+"""Shared by all commands: help with defaults, short errors, types of arguments."""
 
 import argparse
 import contextlib
