@@ -859,10 +859,13 @@ def test_a_shortlist_does_not_take_the_input_for_its_file(run, listed, expected,
     )
     for arguments in (("--shortlist", "all.safetensors"), ("--shortlist=all.safetensors",)):
         assert run(*arguments, "in.txt", model=model)[1] == expected
-    for arguments in (("--shortlist=in.txt",), ("--short", "in.txt")):
+    for arguments, complaint in (
+        (("--shortlist=in.txt",), "argument --shortlist: in.txt is not a shortlist"),
+        (("--short", "in.txt"), "unrecognized arguments: --short in.txt; did you mean `--shortlist`?"),
+    ):
         with pytest.raises(SystemExit):
             run(*arguments, model=model)
-        assert "argument --shortlist: in.txt is not a shortlist" in capfdbinary.readouterr().err.decode()
+        assert complaint in capfdbinary.readouterr().err.decode()
     with pytest.raises(
         FileNotFoundError, match=r"there is no shortlist nothing: `capsule-mt shortlist CHECKPOINT.* of hf-c"
     ):
