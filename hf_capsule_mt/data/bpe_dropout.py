@@ -1,4 +1,4 @@
-"""BPE-dropout (Provilkov et al. 2020): random segmentations as a pure function of (seed, epoch, index).
+"""BPE-dropout (Provilkov et al. 2020): random segmentations as a pure function of (seed, epoch, index, side).
 
 The dropout of `tokenizers` cannot be seeded and is saved into the tokenizer.
 """

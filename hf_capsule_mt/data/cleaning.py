@@ -29,7 +29,7 @@ class Cleaning:
     drop_duplicates: bool = False
 
     def broken_by(self, source: str, target: str) -> str | None:
-        """Return in words which rule a pair breaks on its own."""
+        """Return in words which rule a pair breaks on its own, or None."""
         shorter, longer = sorted((len(source.split()), len(target.split())))
         if self.drop_empty and shorter == 0:
             return "with an empty side"

@@ -52,7 +52,7 @@ def drop_long(dataset: Dataset, max_length: int) -> tuple[Dataset, int]:
 
 
 class DropoutDataset(TorchDataset[dict[str, list[int]]]):
-    """An encoded data set with its texts, which BPE-dropout segments differently in every epoch."""
+    """An encoded data set with its texts, which BPE-dropout segments anew in every epoch."""
 
     def __init__(self, dataset: Dataset, dropout: BPEDropout, source_language: str, target_language: str) -> None:
         self.texts = dataset.select_columns(["translation"])

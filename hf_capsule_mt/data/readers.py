@@ -1,4 +1,4 @@
-"""Read sentence pairs from text, TSV, CSV, JSON lines and Parquet; every error names the file and the line."""
+"""Read sentence pairs from text, TSV, CSV, JSON lines and Parquet; errors name the file, and the line or row."""
 
 import csv
 import json

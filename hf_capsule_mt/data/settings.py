@@ -1,4 +1,4 @@
-"""Check what a user wrote against a strict dataclass, with errors that name the key, the value and what is taken."""
+"""Check what a user wrote against a strict dataclass, with errors that name the key and what is taken."""
 
 import difflib
 import enum
@@ -37,7 +37,7 @@ def nearest(word: object, names: Iterable[str]) -> str:
 
 
 def refuse_unknown(keys: Iterable[str], names: Iterable[str], section: str) -> None:
-    """Raise for a key that is not known, and name the nearest one."""
+    """Raise for a key that is not known, and name the nearest one, or all."""
     names = list(names)
     for key in keys:
         if key not in names:
@@ -86,7 +86,7 @@ def check_field(entry: "Field[Any]", value: Any, section: str) -> None:
 
 
 def as_written(kind: Any) -> Any:
-    """Return a type as YAML writes its values: the choices of an enumeration by name, and 1 for a float."""
+    """Return a type as YAML writes its values: the choices of an enumeration by value, and 1 for a float."""
     if _is_union(kind):
         kinds = typing.get_args(kind)
         has_choices = any(isinstance(item, type) and issubclass(item, enum.Enum) for item in kinds)

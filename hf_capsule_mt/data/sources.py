@@ -1,4 +1,4 @@
-"""Load parallel text from files, the hub or the embedded grammar into a data set's `translation` column."""
+"""Load parallel text from files, the hub or the embedded corpus into a data set's `translation` column."""
 
 import glob
 import os
@@ -81,7 +81,7 @@ def check_sources(sources: Any, section: str) -> list[Source]:
                 f"`{section}` must be a source, such as {{tsv: corpus.tsv}}, or a list of them, got {source!r}"
             )
         kinds = [kind for kind in KINDS if kind in source]
-        if len(kinds) != 1:
+        if len(kinds) != 1 or source[kinds[0]] is None:
             hints = [] if kinds else [hint for key in source if (hint := nearest(key, KINDS))]
             hint = hints[0] if hints else ""
             raise ValueError(f"`{section}` must have one of the keys {', '.join(KINDS)}, got {dict(source)}{hint}")
@@ -106,7 +106,7 @@ def load_translation_data(
     | key | value | further settings |
     |---|---|---|
     | `hub` | a data set or a folder, with the column `translation` or both languages | `config`, `split`, `revision`,
-      `columns`: two names; `streaming: true`: download no more than the `first` pairs |
+      `columns`: two names; `streaming: true`: read the `first` pairs without downloading all |
     | `text` | `[source file, target file]`, a sentence per line | |
     | `tsv` | file | `columns`: two numbers from 0 (default `[0, 1]`), or two names in line 1 |
     | `csv` | file with commas and quotes | `columns`: as of `tsv` (default: the languages, in line 1) |
@@ -122,7 +122,7 @@ def load_translation_data(
     part contain sentences of a larger one.
 
     Args:
-        num_proc: the number of processes that read files, for a source of several files.
+        num_proc: the number of processes that read a source of several files, or download one from the hub.
         allow_empty: names of parts that keep pairs with an empty side, for a cleaning that drops them.
         other_parts: parts that other calls load: training data do not have sentences of these parts of the embedded
             corpus.

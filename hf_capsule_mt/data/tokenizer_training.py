@@ -1,4 +1,4 @@
-"""Train subword tokenizers that transformers loads like any other."""
+"""Train subword tokenizers for transformers."""
 
 import json
 from collections.abc import Iterable

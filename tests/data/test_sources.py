@@ -84,6 +84,7 @@ def test_columns_of_a_data_set_of_the_hub_and_its_stream(tmp_path):
         ({"hub": "x", "columns": [0, 1]}, r"`columns` must be two names, .*got \[0, 1\]"),
         ({"parquet": "x", "columns": [0, 1]}, "`columns` must be two names"),
         ({"csv": "x", "columns": ["a"]}, "must have two entries"),
+        ({"csv": None, "first": 1}, "must have one of the keys .*, got {'csv': None, 'first': 1}"),
         ({"csv": "x", "streaming": True, "first": 1}, "has no key `streaming`"),
         ({"jsonl": "x", "columns": ["a", "b"]}, "has no key `columns`"),
     ],
