@@ -1,6 +1,6 @@
-"""Scores, significance, adequacy, word alignment, and the result files.
+"""Scores, significance, adequacy, and the result files.
 
-Import the rest from its module: reading a result file needs neither sacreBLEU nor numpy.
+Import the rest from its module: reading a result file does not need sacreBLEU.
 """
 
 from hf_capsule_mt.evaluation.results import describe_environment, read_result, write_result

@@ -89,7 +89,7 @@ def table_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def collapses(report: Report) -> list[str]:
-    """Return a warning for each system that writes one sentence for most sources."""
+    """Return a warning for each system that writes one sentence for most of the distinct references."""
     collapsed = {name: repeats for name, repeats in report.repeats.items() if repeats.has_collapsed}
     lines = [f"{name} has collapsed: {repeats}: {repeats.translation}" for name, repeats in collapsed.items()]
     if len(collapsed) > 1:

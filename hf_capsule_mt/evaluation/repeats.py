@@ -14,7 +14,7 @@ MIN_SHARE = 0.5
 class Repeats:
     """The most frequent of the translations of a text.
 
-    has_collapsed: whether most of the distinct references got this one.
+    has_collapsed: whether most of the distinct references, at least `MIN_REFERENCES`, got this one.
     """
 
     translation: Any

@@ -55,7 +55,7 @@ def write_result(path: str | os.PathLike[str], result: dict[str, Any]) -> Path:
 
 
 def read_result(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the content of a result file; raise `ValueError` for any other file."""
+    """Return the content of a result file; raise `ValueError` for a file that is not an object of JSON."""
     try:
         result = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:

@@ -57,7 +57,7 @@ class Comparison:
 
 
 def binomial_two_sided(wins: int, losses: int) -> float:
-    """Return the exact two-sided p-value of the sign test, without ties: P(a fair coin is this one-sided).
+    """Return the exact two-sided p-value of the sign test, without ties: P(a fair coin is at least as uneven).
 
     `scipy.stats.binomtest` has it, too; lab/over_seeds.py says why scipy is no requirement.
     """
