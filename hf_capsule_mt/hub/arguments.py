@@ -1,4 +1,4 @@
-"""Remove arguments that no model of a configuration takes from source code, with everything that names them."""
+"""Remove arguments that no model of a configuration takes from source code, with what names them."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ from hf_capsule_mt.hub.folding import Edit, Text
 
 
 def without_arguments(source: str, names: Collection[str]) -> str:
-    """Return a module's source in which no function has these arguments, and no class these fields.
+    """Return a module's source without these arguments of functions and fields of classes.
 
     What names them in calls, in lists and in docstrings goes with them, and variables of the same names.
     """

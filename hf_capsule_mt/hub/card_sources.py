@@ -36,7 +36,7 @@ ARCHITECTURES = {"capsule_marian": "marian", "capsule_rnmt": "rnmt", "capsnmt": 
 
 
 def papers_of(config: Mapping[str, Any]) -> list[str]:
-    """The papers that a configuration follows: first its capsules', then its architecture's."""
+    """Return the keys in `PAPERS` that a configuration follows: first its capsules', then its architecture's."""
     switches = ("layer_aggregation", "head_aggregation", "guided_routing")
     methods = [switch for switch in switches if config.get(switch) not in (None, "none", "concat")]
     if config.get("layer_aggregation") in PAPERS:  # of a paper of its own

@@ -129,10 +129,10 @@ def model_card(
 def renamed_card(card: str, name: str, *, license: str | None = None) -> ModelCard:
     """Return a checkpoint's own card for an export of it: with another name, and code beside the weights.
 
-    Scores, languages and licence stay; all that changes is what `model_card` writes of the name and of the code.
+    Scores and languages stay; what changes is what `model_card` writes of the name and of the code.
 
     Args:
-        license: in the place of the card's.
+        license: in the place of the card's, if it is not None.
     """
     renamed = ModelCard(card)
     data = cast(ModelCardData, renamed.data)
@@ -359,7 +359,7 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def verified_marks(config: Mapping[str, Any]) -> str:
-    """Return the alarm of `capsule-mt calibrate --reverse`, and how many marks of each point a reader found right."""
+    """Return the alarm of `capsule-mt calibrate --reverse` and the share of right marks, or "" without either."""
     verified = (config.get("coverage_calibration") or {}).get("verified", {})
     parts = []
     if "alarm" in verified:

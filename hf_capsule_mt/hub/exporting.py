@@ -117,7 +117,7 @@ def add_code(model: PreTrainedModel, folder: str | os.PathLike[str]) -> None:
 def code_of(model: PreTrainedModel) -> str:
     """Return the file with the code of a model and its pipeline: what its configuration uses.
 
-    Loaded from it, the model takes no other layers, heads, guidance or losses: an error names what is fixed.
+    Loaded from it, the model takes no other aggregation, guidance or losses: an error names what is fixed.
     """
     config = model.config
     roots = [type(model).__module__, PIPELINE_MODULE]
@@ -126,7 +126,7 @@ def code_of(model: PreTrainedModel) -> str:
 
 
 def check_export(folder: str | os.PathLike[str]) -> None:
-    """Load what `export` has just written where the package cannot be imported; raise `LoadTestError` if it differs.
+    """Load what `export` has just written where the package cannot be imported; raise `LoadTestError` if that fails.
 
     It runs the code of the folder: never call it on the folder of somebody else.
     """

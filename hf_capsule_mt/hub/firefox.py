@@ -58,7 +58,7 @@ def push_from_firefox(folder: str | os.PathLike[str], repo_id: str, *, private: 
         repo_id: "owner/name". The repository is created if it does not exist.
 
     Raises:
-        StudentCheckError: tokens or scores differ from the engine's, or from Marian's. Nothing was sent.
+        StudentCheckError: tokens or scores differ from the engine's, or scores from Marian's. Nothing was sent.
     """
     check_repo_id(repo_id)
     with tempfile.TemporaryDirectory() as checkpoint:
@@ -75,7 +75,7 @@ def write_student(folder: str | os.PathLike[str], checkpoint: str | os.PathLike[
 
 @torch.no_grad()
 def check_student(folder: str | os.PathLike[str], checkpoint: str | os.PathLike[str]) -> str:
-    """Compare a converted student with its original; return what was compared, as a sentence.
+    """Compare a converted student with its original; return what was compared, in words.
 
     The engine reads the original files, and transformers the checkpoint, both in float32.
     """

@@ -37,7 +37,7 @@ class Facts(NamedTuple):
 def fold(
     source: str, settings: Mapping[str, Any], variables: Mapping[str, Any], absent: frozenset[str] = frozenset()
 ) -> str:
-    """Return a module's source without the branches that are never taken.
+    """Return a module's source without the branches that these values rule out.
 
     Args:
         settings: the values of the configuration's fields and properties.

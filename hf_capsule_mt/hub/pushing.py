@@ -1,4 +1,4 @@
-"""Push a checkpoint to the hub: card, weights, tokenizer and code, and nothing else."""
+"""Push a checkpoint to the hub: what `write_folder` makes of it, and nothing else."""
 
 import os
 import tempfile
@@ -83,8 +83,9 @@ def push(
 ) -> CommitInfo:
     """Upload what `write_folder` makes of a checkpoint, as one commit; nothing else of its folder is sent.
 
-    Weight files that the commit does not replace are removed from the repository. After an interruption, the
-    repository has its old files or all of the new ones. Call it again: files that have arrived are not sent twice.
+    Weight files (`WEIGHT_FILES`) that the commit does not replace are removed from the repository. After an
+    interruption, the repository has its old files or all of the new ones. Call it again: files that have arrived are
+    not sent twice.
 
     Args:
         repo_id: "owner/name". The repository is created if it does not exist.

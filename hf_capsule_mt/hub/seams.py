@@ -113,7 +113,7 @@ PACKAGE_ONLY = frozenset(
 
 
 def unused_definitions(config: PreTrainedConfig) -> frozenset[str]:
-    """Return the definitions and methods of `SEAMS` that a model of this configuration does not need."""
+    """Return the definitions and methods that a model of this configuration does not need."""
     named: set[str] = set()
     needed: set[str] = set()
     if getattr(config, "layer_aggregation_update_scale", 1.0) == 1.0:

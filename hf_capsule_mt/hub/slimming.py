@@ -1,4 +1,4 @@
-"""The package's source for one configuration: without what it does not use, in the same words and order.
+"""The package's source for one configuration: without what it does not use, in the same order.
 
 Methods that only the package needs go, tests that the configuration decides are folded (`folding.py`), tables of
 methods have only its own, and fields that the code takes for granted have types that refuse another value.
@@ -55,7 +55,7 @@ def slim(source: str, config: PreTrainedConfig) -> str:
 
 
 def without_unused_fields(code: str, config: PreTrainedConfig) -> str:
-    """Return code without those fields and methods of its configuration that it does not read, nor idle imports.
+    """Return code without those fields and methods of its configuration that it does not read.
 
     Fields of transformers' Marian stay, those whose value is not the default, and those of which another value would
     change the model, so that it is refused. What describes the others goes with them, and what describes a feature

@@ -11,7 +11,7 @@ from hf_capsule_mt.hub.exporting import begin_code_entries, write_code
 class PushedCode(TrainerCallback):
     """Let the repository that a Trainer pushes to load where the package is not installed.
 
-        Seq2SeqTrainer(model, arguments, callbacks=[PushedCode()], ...)
+        Seq2SeqTrainer(model, arguments, ..., callbacks=[PushedCode()])
 
     `TranslationTrainer` has it from the start. A model that is not of the package is pushed as it is.
     """
