@@ -70,7 +70,7 @@ class CheckedSeq2SeqLM(AutoModelForSeq2SeqLM):
 def load_checkpoint(name_or_path: NameOrPath, **kwargs: Any) -> tuple[Any, PreTrainedTokenizerBase]:
     """Return a model in evaluation mode, and its tokenizer; `kwargs` are those of the model's `from_pretrained`.
 
-    Raise a `CheckpointError` that names the file, and the tensor or the field, if anything does not fit.
+    Raise a `CheckpointError` that names the checkpoint or its file, if anything does not fit.
     """
     model = load_model(name_or_path, **kwargs)
     tokenizer = load_tokenizer(name_or_path, model.config)
@@ -103,14 +103,14 @@ def drop_measurements(config: Any) -> bool:
 
 
 def stored_dtype(folder: NameOrPath) -> torch.dtype:
-    """Return the dtype in which a folder's weights are stored; float32 if they have several, or are in int8."""
+    """Return the dtype in which a folder's safetensors are: bfloat16 or float16 if all have it, else float32."""
     stored = stored_weights(folder)
     dtypes = set() if stored is None else {stored.dtype(name) for name in stored}
     return DTYPES.get(dtypes.pop(), torch.float32) if len(dtypes) == 1 else torch.float32
 
 
 def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a checkpoint; every error names the checkpoint.
+    """Return the tokenizer of a checkpoint; an error about its files names the checkpoint.
 
     Args:
         config: its model's, which saves reading it again.
@@ -127,7 +127,7 @@ def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTo
 
 
 def check_name_or_path(name_or_path: NameOrPath) -> None:
-    """Raise a `CheckpointError` for a folder of Marian, and for a missing one.
+    """Raise a `CheckpointError` for a folder of Marian, and for a missing one that is hardly a name on the hub.
 
     transformers would ask the hub for a missing folder. A folder may have a tokenizer alone.
     """
@@ -169,7 +169,7 @@ def share_weights(folder: NameOrPath) -> None:
 
 
 def check_weights(model: PreTrainedModel) -> None:
-    """Raise a `CheckpointError` if loading noted a problem, or a weight or a first token's logit is not finite."""
+    """Raise a `CheckpointError` if loading noted a problem, or weights or a first token's logits are not finite."""
     problem = getattr(model, "loading_problem", None)
     if problem is not None:
         raise CheckpointError(str(problem))
@@ -191,7 +191,7 @@ def check_weights(model: PreTrainedModel) -> None:
 
 
 def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a `CheckpointError` if a tokenizer has other tokens than the vocabularies of a model."""
+    """Raise a `CheckpointError` if a tokenizer's size, pad or end token does not fit a model."""
     name, config = model.name_or_path or type(model).__name__, model.config
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     if not isinstance(embedding, nn.Embedding):
