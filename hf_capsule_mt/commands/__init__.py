@@ -1,6 +1,6 @@
 """The commands of `capsule-mt` that this distribution adds, one file each. They are imported when they are called.
 
-A command parses its arguments before it imports what takes seconds: its help comes at once.
+A command imports late what takes seconds: its help comes at once.
 """
 
 import importlib
@@ -43,7 +43,7 @@ def report() -> list[tuple[str, str]]:
 
 
 def start(name: str) -> None:
-    """Run one command with the arguments of the process; `capsule-mt` and the files in `scripts/` call this."""
+    """Run one command with the arguments of the process; `capsule-mt` and files in `scripts/` call this."""
     from capsule_mt.commands.console import run
     from hf_capsule_mt.extras import explain
 

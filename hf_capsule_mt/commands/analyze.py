@@ -3,18 +3,20 @@
     capsule-mt analyze outputs/em --sources test.en --targets test.de --output outputs/analysis/em
     capsule-mt analyze outputs/dense --sources test.en --targets test.de --output outputs/analysis/dense
 
-The command writes the entropy and diversity of every routing at every iteration, the number of capsules in use, and
-average assignments. For the sentence pair that --show names, it draws PAST and FUTURE of each source word, or the
-words of each capsule, if the model has them. If the model predicts bags of words, it also writes their overlap rates.
+The command writes the entropy and diversity of every routing at every iteration and the number of capsules in use, and
+draws the average assignments of layers or heads. For the sentence pair that --show names, it draws PAST and FUTURE of
+each source word, or the words of each capsule, if the model has them. If the model predicts bags of words, it also
+writes their overlap rates.
 If the model has PAST and FUTURE, it writes how they change around the step that generates a word; a word aligner
 learns which words belong together from up to 5,000 of the lines.
 
 If layers are not routed but summed with weights (`layer_aggregation` dynamic_combination, dense, depth_attention, mudd
-or grn), the command writes and draws the mean weight of each layer, and how much it varies. If these weights are a
-distribution (depth_attention), it also writes their entropy.
+or grn), the command writes the mean weight of each layer and how much it varies, and draws the mean. If these weights
+are a distribution (depth_attention), it also writes their entropy.
 
-With --joined, the command asks whether the model knows what a translation left out: it joins sentences from the whole
-of the files, leaves out the reference of one, and counts how often PAST and FUTURE and a head of attention name it.
+With --joined, the command asks whether the model knows what a translation left out: it joins sentences at equal
+distances in the files, leaves out the reference of one, and counts how often PAST and FUTURE and a head of attention
+name it.
 
     capsule-mt analyze outputs/gdr --sources test.en --targets test.de --joined 2 3 --output outputs/analysis/gdr
 """
@@ -68,7 +70,7 @@ def movement(model: Any, tokenizer: Any, batches: list[Any], text: tuple[list[st
 
 
 def draw_stacks(layer_weights: dict[str, Any], output: Path) -> list[Path]:
-    """Draw the weights of layers, one picture for the encoder and one for the decoder."""
+    """Draw the weights of layers, one picture for each stack that has them."""
     from hf_capsule_mt.analysis.pictures import draw_layer_weights
 
     pictures = []
@@ -83,7 +85,7 @@ def draw_stacks(layer_weights: dict[str, Any], output: Path) -> list[Path]:
 
 
 def lost(model: Any, tokenizer: Any, text: tuple[list[str], list[str]], sentences: int, joined: int) -> list[Any]:
-    """Ask which of joined sentences is lost, over sentences from the whole text, and print the answers."""
+    """Ask which of joined sentences is lost, over sentences at equal distances in the text; print the answers."""
     from hf_capsule_mt.analysis.lost_sentences import lost_sentences
 
     stride = max(1, len(text[0]) // sentences)

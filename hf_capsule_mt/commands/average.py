@@ -4,7 +4,7 @@
     capsule-mt average --checkpoints outputs/a outputs/b --output outputs/averaged
 
 `capsule-mt train ... --average_last 5` does the same at the end of a run, and keeps as many checkpoints as it needs.
-Without it, `--save_total_limit` sets how many checkpoints a run keeps.
+Without it, `--save_total_limit 5` keeps the last five checkpoints of a run, and the best.
 """
 
 import json

@@ -3,7 +3,8 @@
     capsule-mt compare plain=plain.hyp em=em.hyp --references test.de
     capsule-mt compare plain=plain.hyp em=em.hyp --references test.de --sources test.en --output compare.json
 
-Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is Collins et al.'s (2005).
+Paired bootstrap and approximate randomisation are sacreBLEU's; where at most 12 sentences differ, the randomisation is
+exact. The sign test is Collins et al.'s (2005).
 """
 
 import argparse

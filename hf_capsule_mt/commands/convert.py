@@ -3,8 +3,7 @@
     capsule-mt convert outputs/embedded_plain as-marian --to marianmt  # transformers' MarianMTModel
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
-Only a Capsule Marian without capsules can become a MarianMTModel. `capsule-mt convert --help` lists the other targets:
-int8, Marian's own files, and huggingface, which reads Marian's files.
+Only a Capsule Marian without capsules can become a MarianMTModel. `capsule-mt convert --help` lists the other targets.
 `--from marian` keeps the weights that the new model has, too. Train its other weights with `capsule-mt train`.
 """
 

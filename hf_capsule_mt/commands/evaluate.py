@@ -1,12 +1,12 @@
-"""Score translations, each number with its signature, and write a result file.
+"""Score translations, each metric with its signature; --output writes a result file.
 
     capsule-mt evaluate --hypotheses test.hyp --references test.de
     capsule-mt evaluate --hypotheses test.hyp --references test.de test.de2 --sources test.en \\
         --metrics bleu chrf ter --align-with train.en train.de --output em.json
 
-With --sources, the command also scores by source length. With --align-with, from which it learns word alignment, it
-also measures how much of the source is covered (the coverage difference ratio of Zheng et al. 2019). Files may end in
-.gz.
+With --sources, the command also prints BLEU by source length. With --align-with, from which it learns word alignment,
+it also measures how much of the source is covered (the coverage difference ratio of Kong et al. 2019). Files may end
+in .gz.
 """
 
 import argparse

@@ -5,9 +5,9 @@
     capsule-mt recipes embedded/em_routing    # this recipe, as YAML
     capsule-mt recipes my.yaml                # a file of your own, checked
 
-Small recipes are named `corpus/method`. A recipe for a row of a paper's table is named after its method or `baseline`,
-then the row. To change a recipe, write a YAML file with `base: embedded/em_routing` and your changes, and pass it to
-`capsule-mt train`.
+Small recipes are named `corpus/method`. A recipe for a row of a paper's table is named after a method, a model or
+`baseline`, then the row. To change a recipe, write a YAML file with `base: embedded/em_routing` and your changes, and
+pass it to `capsule-mt train`.
 """
 
 import dataclasses

@@ -5,7 +5,7 @@
 
 Use the text that the model was trained on. From it, a word aligner learns which target tokens translate each source
 token. The shortlist has the most likely of them, and the most frequent target tokens for every sentence. It is written
-beside the checkpoint, into shortlist.safetensors.
+into the checkpoint's folder as shortlist.safetensors, or into --output.
 """
 
 from pathlib import Path

@@ -4,9 +4,9 @@
     capsule-mt train my.yaml --max_steps 100 --model.dropout 0.2 --output_dir outputs/try
     torchrun --nproc_per_node 8 scripts/train.py my.yaml --bf16 true
 
-To resume a killed run, run the same command again; on a CPU, it ends bit-identical to an uninterrupted run. SIGTERM
-and Ctrl-C save a checkpoint and end the run with exit code 0, even while it reads data or writes the last
-translations. docs/training.md describes several GPUs and machines, mixed precision and FSDP.
+To resume a killed run, run the same command again; on a CPU, it ends bit-identical to an uninterrupted run. The
+first SIGTERM or Ctrl-C ends the run with exit code 0, even while it reads data or writes the last translations; during
+training, it saves a checkpoint first. docs/training.md describes several GPUs and machines, mixed precision and FSDP.
 
 `capsule-mt recipes` lists the recipes. After the recipe, set any of its fields: by its name if that is unique,
 otherwise as section.name. hf_capsule_mt/training/recipes.py describes the fields.
