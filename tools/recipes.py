@@ -19,8 +19,8 @@ PAPERS = """
 
 We have not run these recipes. The comments in [baseline.yaml](../hf_capsule_mt/recipes/papers/baseline.yaml),
 [guided_routing.yaml](../hf_capsule_mt/recipes/papers/guided_routing.yaml) and
-[capsnmt.yaml](../hf_capsule_mt/recipes/papers/capsnmt.yaml) quote the sentence of the paper behind each value, and
-name our source where the paper is silent.
+[capsnmt.yaml](../hf_capsule_mt/recipes/papers/capsnmt.yaml) quote the papers' sentences behind the values, and
+say where a paper is silent.
 """
 
 
