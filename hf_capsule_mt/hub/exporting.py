@@ -126,9 +126,10 @@ def code_of(model: PreTrainedModel) -> str:
 
 
 def check_export(folder: str | os.PathLike[str]) -> None:
-    """Load what `export` has just written where the package cannot be imported; raise `LoadTestError` if that fails.
+    """Load what `export` has just written where the package cannot be imported, and compute.
 
-    It runs the code of the folder: never call it on the folder of somebody else.
+    Raise `LoadTestError` if that fails or gives other logits or tokens than here. It runs the code of the folder:
+    never call it on the folder of somebody else.
     """
     path = Path(folder).resolve()
     expected = probe(*load_checkpoint(path, dtype=torch.float32))
