@@ -22,7 +22,7 @@ MAX_ON_HOST = 2**20
 
 
 def additive_scores(query: torch.Tensor, keys: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return w . tanh(q_t + k_n) for all t and n, without holding more than a slice of the [..., T, N, D] tensor.
+    """Return w . tanh(q_t + k_n) for all t and n, holding a slice of a large [..., T, N, D] tensor at a time.
 
     Args:
         query: q [..., T, D].
@@ -31,6 +31,8 @@ def additive_scores(query: torch.Tensor, keys: torch.Tensor, weight: torch.Tenso
 
     Returns:
         Scores [..., T, N], in float32 at least.
+
+    Traced by a compiler, it is the plain formula.
     """
     dtype = iteration_dtype(keys)
     query, keys, weight = query.to(dtype), keys.to(dtype), weight.to(dtype)

@@ -21,9 +21,9 @@ Route = Callable[..., torch.Tensor]
 def chunk_numbers(tensor: torch.Tensor, total: int | None = None, max_on_host: int = 2**18) -> int:
     """Return how many numbers an elementwise pass should hold at once, of the `total` that it goes through.
 
-    It is about a sixteenth of the total (by default, of the tensor), a power of two. On a CPU it is from 2^18, whose
-    MiB stays in the cache of a core, to `max_on_host`. On a GPU it is from 2^22 to 2^25: a chunk has to be large
-    enough to keep it busy, but its dozen buffers small beside the whole.
+    It is a sixteenth to an eighth of the total (by default, of the tensor), a power of two. On a CPU it is from 2^18,
+    whose MiB stays in the cache of a core, to `max_on_host`. On a GPU it is from 2^22 to 2^25: a chunk has to be
+    large enough to keep it busy, but its dozen buffers small beside the whole.
     """
     smallest, largest = (2**18, max_on_host) if is_on_host(tensor) else (2**22, 2**25)
     sixteenth = (tensor.numel() if total is None else total) // 16

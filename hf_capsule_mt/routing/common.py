@@ -14,8 +14,8 @@ class RoutingOutput(NamedTuple):
     """The result of a routing function.
 
     capsules: the output capsules [..., M, D], in the dtype of the votes.
-    weights: the assignment probabilities [..., N, M], one tensor per iteration, as they entered that iteration's
-        weighted sum. Over the output capsules they sum to one for every input capsule that the mask keeps, and are
+    weights: the assignment probabilities [..., N, M], one tensor per iteration: C of that iteration's weighted
+        sum. Over the output capsules they sum to one for every input capsule that the mask keeps, and are
         zero for the others. `None` when they were not asked for.
     """
 
@@ -67,8 +67,8 @@ def without_masked(logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Ten
 def exp(values: torch.Tensor, peak: torch.Tensor | None = None) -> torch.Tensor:
     """Return e^x, or e^(x - peak), as 2^(x log2 e).
 
-    Sharp routings have log C far below -88, where e^x underflows. There torch.exp takes 12 to 36 times as long on a
-    CPU (MKL; torch 2.13, Zen 4). exp2 does not, and for any other x it takes half as long as torch.exp.
+    Sharp routings have log C far below -88, where e^x underflows. There torch.exp takes many times as long on a
+    CPU (MKL; torch 2.13). exp2 does not, and is not slower elsewhere.
     """
     exponents = values * LOG2_E if peak is None else (values - peak).mul_(LOG2_E)
     return exponents.exp2_()
@@ -82,8 +82,7 @@ def zero_masked(assignment: torch.Tensor, mask: torch.Tensor | None) -> torch.Te
 def sum_width(values: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
     """Return the sum over the last dimension [..., D] -> [...], or [..., 1].
 
-    At D = 1 it is a view: on a CPU, a sum of one number takes three to six times as long as a product (torch 2.13,
-    Zen 4).
+    At D = 1 it is a view: on a CPU, a sum of one number takes longer than a product (torch 2.13).
     """
     if values.shape[-1] == 1:
         return values if keepdim else values.squeeze(-1)

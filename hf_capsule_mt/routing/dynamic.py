@@ -50,8 +50,8 @@ def dynamic_routing(
     Returns:
         `RoutingOutput`: Omega [..., M, D] and T tensors C [..., N, M], in the dtype of the votes.
 
-    Relations: one iteration is `squash` of the sum (of the mean) of the votes over M; one output capsule makes the
-    result independent of T; votes that are equal for all outputs stay uniformly routed.
+    Relations: one iteration is `squash` of the sum of the votes divided by M, or of their mean if normalised; one
+    output capsule makes the result independent of T; votes that are equal for all outputs stay uniformly routed.
     """
     # Deviation: `normalize_total_input` divides by sum_n C_nm + 1e-30. An output whose sum is below 1e-30 gets a short
     # capsule instead of the mean of its votes; only very long votes make a sum that small.
@@ -62,8 +62,10 @@ def dynamic_routing(
     def route(votes: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, list[torch.Tensor]]:
         return _route_dynamic(votes, mask, num_iterations, normalize_total_input, detach_routing=detach_routing)
 
-    if return_weights or is_traced(votes):
+    if return_weights:
         return with_weights(*route(votes, mask), votes)
+    if is_traced(votes):
+        return RoutingOutput(route(votes, mask)[0], None)
     return RoutingOutput(route_in_chunks(lambda *chunk: route(*chunk)[0], votes, mask), None)
 
 

@@ -57,7 +57,7 @@ def em_routing(
                 a_m      = logistic(lambda_t (beta_a - beta_u sum_n R_nm - cost_m))
         E-step  C_nm     = softmax_m(log a_m + log N(V_nm; mu_m, sigma_m))                (not after the last)
 
-    and the output capsule is a_m mu_m. Everything that can be tiny is kept as a logarithm.
+    and the output capsule is a_m mu_m. C, A and a are kept as logarithms.
 
     Args:
         votes: V [..., N, M, D].
@@ -66,7 +66,7 @@ def em_routing(
         input_activation: A, the probability that an input capsule is present, [..., N] or, one for each output that
             it votes for, [..., N, M]. Less than 1e-20 counts as 1e-20.
         beta_a, beta_u: the learned costs [M].
-        lambda_final: the end of Hinton's schedule of inverse temperatures.
+        lambda_final: the limit of Hinton's schedule of inverse temperatures.
         lambda_schedule: the inverse temperatures one by one, in its place.
         min_variance: added to every variance.
         detach_routing: treat C as a constant in the backward pass.
@@ -105,6 +105,8 @@ def em_routing(
 
     if return_weights or is_traced(votes):
         capsules, log_assignments = route(votes, mask, input_activation, beta_a, beta_u)
+        if not return_weights:
+            return RoutingOutput(capsules, None)
         return with_weights(capsules, [zero_masked(logs.exp(), mask) for logs in log_assignments], votes)
     capsules = route_in_chunks(lambda *chunk: route(*chunk)[0], votes, mask, input_activation, shared=(beta_a, beta_u))
     return RoutingOutput(capsules, None)

@@ -57,7 +57,7 @@ def separable_routing(
     Returns:
         `RoutingOutput`: Omega [..., M, D] and T tensors C [..., N, M], in the dtype of the votes.
 
-    Relations: with the same votes in all iterations, no positions and no scoring network it is `dynamic_routing`.
+    Relations: with the same votes in all iterations, scales of 1, no positions and no network it is `dynamic_routing`.
     """
     check_separable(votes, mask, capsule_positions, inputs, scoring)
     with without_autocast(votes[0]):

@@ -8,13 +8,13 @@ SQUASH_EPSILON = 1e-9
 
 
 def squash(capsules: torch.Tensor) -> torch.Tensor:
-    """Shrink each capsule [..., D] to a length below one, keeping its direction.
+    """Shrink each capsule [..., D] to a length of at most one, keeping its direction.
 
     squash(s) = |s|^2 / (1 + |s|^2) * s / |s|, written as s * sqrt(|s|^2 + 1e-9) / (1 + |s|^2), whose gradient is
     finite at s = 0; that of the usual form is NaN.
 
-    Relations: for D = 1 it is s|s| / (1 + s^2). A long capsule becomes almost a unit vector; a short one of length l
-    becomes almost l^2 long.
+    Relations: for D = 1 it is s|s| / (1 + s^2). A long capsule becomes almost a unit vector; a short one of length l,
+    down to 1e-4, becomes almost l^2 long.
     """
     # in float32 at least: the squared norm of a half-precision capsule of length 300 is already infinite
     values = capsules.to(torch.promote_types(capsules.dtype, torch.float32))

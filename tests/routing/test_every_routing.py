@@ -35,6 +35,15 @@ def test_weights_are_probabilities_over_the_outputs(routing):  # property 3
 
 
 @ROUTINGS
+@pytest.mark.parametrize("device", ["cpu", "meta"])  # a tensor without values is routed as a compiler traces it
+def test_weights_come_only_if_asked_for(routing, device):
+    with torch.device(device):
+        votes = torch.randn(4, 6, 9, 2)
+        assert routing(votes, return_weights=False).weights is None
+        assert len(routing(votes, return_weights=True).weights) == 3
+
+
+@ROUTINGS
 @FORMS
 def test_order_of_inputs_and_outputs(routing, return_weights):  # property 8
     votes = torch.randn(3, 6, 5, 2, dtype=torch.float64)
