@@ -6,7 +6,9 @@ from torch import nn
 
 def is_plain(linear: nn.Linear) -> bool:
     """Return whether a linear layer is as torch made it: not quantised, and without an adapter such as LoRA."""
-    return isinstance(linear, nn.Linear) and type(linear.weight) is nn.Parameter and linear.weight.is_floating_point()
+    weight = linear.weight
+    is_float = type(weight) is nn.Parameter and weight.is_floating_point() and weight.dtype.itemsize > 1  # not float8
+    return isinstance(linear, nn.Linear) and is_float
 
 
 def is_offloaded(linear: nn.Linear) -> bool:

@@ -18,6 +18,23 @@ def test_a_quantised_layer_gives_its_numbers():
     torch.testing.assert_close(vector_of(quantised), plain[0].bias.data)
 
 
+class ScaledFloat8(nn.Linear):
+    """A linear layer whose weight is stored in 8 bits beside its scale, as transformers' `FP8Linear` has it."""
+
+    def __init__(self, plain, scale):
+        super().__init__(plain.in_features, plain.out_features)
+        self.bias, self.scale = plain.bias, scale
+        self.weight = nn.Parameter((plain.weight / scale).to(torch.float8_e4m3fn), requires_grad=False)
+
+    def forward(self, inputs):
+        return nn.functional.linear(inputs, self.weight.to(inputs.dtype) * self.scale, self.bias)
+
+
+def test_a_layer_in_float8_gives_its_numbers_times_their_scale():
+    plain = nn.Linear(4, 3)
+    torch.testing.assert_close(matrix_of(ScaledFloat8(plain, 2**-6)), plain.weight.data, atol=0.05, rtol=0.1)
+
+
 class Adapted(nn.Module):
     """A linear layer with a low-rank part beside it, as peft's LoRA has it: `weight` is that of the layer alone."""
 
