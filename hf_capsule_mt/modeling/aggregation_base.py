@@ -54,7 +54,7 @@ class LayerAggregation(nn.Module):
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
     ) -> tuple[torch.Tensor, IterationWeights | None]:
-        """L tensors [B, S, d] -> H~ [B, S, d] before dropout and norm, and the routing weights [B, S, L, N]."""
+        """L tensors [B, S, d] -> H~ [B, S, d] before dropout and norm; routing weights [B, S, L, N], if any."""
         raise NotImplementedError
 
     def forward(

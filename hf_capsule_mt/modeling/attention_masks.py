@@ -1,7 +1,7 @@
 """Masks of attention, in the form that an attention implementation takes.
 
-Legend: B batch, S source positions, T target positions, K positions attended to, d model width. In every mask `True`
-keeps.
+Legend: B batch, S source positions, T target positions, K positions attended to, d model width. In every mask
+of booleans `True` keeps.
 """
 
 from typing import Any
@@ -80,7 +80,7 @@ def causal_mask(
 ) -> torch.Tensor | None:
     """Build the mask [B, 1, T, K] of decoder states [B, T, d] that follow those in the cache.
 
-    `None` where nothing is masked, or only the future is and the "sdpa" implementation can see that by itself.
+    `None` for "sdpa" where nothing is masked, or only the future, which it sees by itself.
     """
     if padding_mask is not None and padding_mask.dim() == 4:
         return padding_mask

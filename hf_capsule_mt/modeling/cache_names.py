@@ -1,6 +1,6 @@
 """Both names of the decoding cache: `cache` from transformers 5.24 on, `past_key_values` before.
 
-Every `forward` here has an argument `cache`. Each function of this module makes one place of a model take the other
+Models and decoders have an argument `cache`. Each function of this module makes one place of a model take the other
 name, too: arguments, outputs, and what the installed transformers passes around.
 """
 

@@ -1,6 +1,6 @@
 """Linear maps from capsules to capsules, votes or activations: each result from all capsules, or from its own one.
 
-A map with an update scale s holds W / s and multiplies by s: whatever the optimiser, W moves s times as far.
+A map with an update scale s holds W / s and multiplies by s: with SGD or Adam, W moves s times as far.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from transformers import initialization as init
 def scaled(parameter: torch.Tensor, scale: float) -> torch.Tensor:
     """Return W = scale * parameter, and give the parameter W's own gradient.
 
-    So a step of SGD or Adam moves W by `scale` times what it would move W itself. With the true gradient, which is
-    `scale` times as small, SGD would move W by its square.
+    So a step of SGD or Adam (without weight decay) moves W by `scale` times what it would move W itself. With the
+    true gradient, which is `scale` times that one, SGD would move W by `scale` squared.
     """
     if scale == 1.0:
         return parameter
@@ -26,7 +26,7 @@ def scaled(parameter: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 class ScaledLinear(nn.Module):
-    """A linear map that moves more slowly than the rest of a model.
+    """A linear map that moves `update_scale` times as fast as the rest of a model.
 
     It is not an `nn.Linear`: what adapts or quantises those would take its weight for the whole matrix.
     """
@@ -100,7 +100,7 @@ def capsule_map(
 
 
 class Start(NamedTuple):
-    """What the blocks of a map's outputs are at its start, each of the width of a layer.
+    """What the blocks of a map's outputs are at its start but for noise, each of the width of a layer.
 
     weight: for each block, the number by which each block of inputs is multiplied before they are added; bias: what is
     added. Empty ones stay as they are drawn.

@@ -31,7 +31,7 @@ CHECKED_TYPES = (torch.Tensor, nn.Parameter)
 
 
 def unusable_tensor(model: PreTrainedModel) -> tuple[str, str] | None:
-    """Return the name of a tensor with numbers that are not finite, and how many; a buffer may be infinite."""
+    """Return the name of a tensor with NaN or, but for buffers, infinities, and how many; `None` without one."""
     buffers = dict(model.named_buffers())
     for name, tensor in (*model.named_parameters(), *buffers.items()):
         is_checked = type(tensor) in CHECKED_TYPES and tensor.dtype in CHECKED_DTYPES and not tensor.is_meta
@@ -44,7 +44,7 @@ def unusable_tensor(model: PreTrainedModel) -> tuple[str, str] | None:
 
 
 def weights_file(name_or_path: Any, settings: dict[str, Any]) -> str | None:
-    """Return the local path of the file that transformers reads the weights from, which may be an index of parts.
+    """Return the path of the file, or index of parts, that transformers reads weights from; `None` if it is not here.
 
     Args:
         name_or_path: a folder, or a name on the hub, whose files are then those in the cache.
@@ -83,7 +83,7 @@ def file_of(name_or_path: Any, tensor: str | None, settings: dict[str, Any]) -> 
 
 
 def damaged_file(name_or_path: Any, settings: dict[str, Any]) -> tuple[str, Exception] | None:
-    """Return a file that transformers reads weights from, and why it cannot be read; `None` if all of them can."""
+    """Return a file that transformers reads weights from, and why it cannot be read; `None` if all that exist can."""
     path = weights_file(name_or_path, settings)
     if path is None:
         return None
@@ -111,7 +111,7 @@ def and_more(names: Collection[Any]) -> str:
 def refuse_unusable(
     model: PreTrainedModel, missing: Collection[str], name_or_path: Any, settings: dict[str, Any]
 ) -> None:
-    """Raise an OSError for a missing tensor that was saved, or for one with numbers that are not finite."""
+    """Raise an OSError for a missing tensor that the checkpoint must have, or one with numbers that are not finite."""
     if missing and (lost := saved_tensors(model, name_or_path, settings).intersection(missing)):
         raise OSError(f"{file_of(name_or_path, min(lost), settings)}: {lacks(lost)}")
     unusable = unusable_tensor(model)

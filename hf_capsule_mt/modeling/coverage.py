@@ -56,8 +56,8 @@ class CoverageScore:
 
     past, future, redundant: [B, S], the shares of each source word when the whole translation has been read; 0 for
         padding.
-    covered: [B, S], of what left FUTURE, the share that left it at words that the model agreed to; less if most of the
-        source word is still FUTURE at the end; 0 for padding.
+    covered: [B, S], of what left FUTURE, the share that left it at words that the model agreed to; less if more than
+        0.6 of the source word is FUTURE at the end; 0 for padding.
     words: [B, S], which positions count: neither padding nor one of the special tokens.
     untranslated: [B, S], the words whose coverage is below the threshold.
     score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
@@ -122,11 +122,11 @@ class PastFutureModel(TranslationModel):
             agreement_t = p(word read) / (p(word read) + max p(another word))
             covered_s = sum_t fall_ts agreement_t / sum_t fall_ts
 
-        A word that never was in FUTURE is covered. One that is mostly FUTURE at the end is covered the less for it.
+        A word that never was in FUTURE is covered. One that is more than 0.6 FUTURE at the end is covered less.
 
         Args:
             input_ids: source tokens [B, S].
-            attention_mask: [B, S]; without it everything but `pad_token_id` counts as a word.
+            attention_mask: [B, S]; without it everything but `pad_token_id` is kept.
             labels: the translations [B, T], padded on the right with -100 or `pad_token_id`, with or without an end
                 token.
             threshold: words whose coverage is less count as untranslated.

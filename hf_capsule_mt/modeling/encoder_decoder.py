@@ -65,7 +65,7 @@ class CapsulePreTrainedModel(PreTrainedModel):
         """Load as transformers does, but refuse a damaged file, missing tensors and numbers that are not finite.
 
         Tensors may be missing that the saved configuration does not describe, or that the saved class lacks. With
-        `output_loading_info=True`, the caller decides.
+        `output_loading_info=True`, the caller decides about tensors.
         """
         subfolder = kwargs.get("subfolder") or ""
         if "state_dict" not in kwargs:
@@ -175,7 +175,7 @@ class Stack(CapsulePreTrainedModel):
             )
 
     def checked_mask(self, name: str, mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
-        """Check a padding mask [B, T] of states [B, T, d]; return it as bools, `None` if nothing is padding."""
+        """Check a padding mask [B, T] of states [B, T, d]; return it as bools, `None` if it is known to keep all."""
         if mask is not None and mask.shape != hidden.shape[:2]:
             raise ValueError(
                 f"`{name}` of {type(self).__name__} must be {list(hidden.shape[:2])}, got {list(mask.shape)}"
@@ -197,7 +197,7 @@ class Stack(CapsulePreTrainedModel):
         return mask
 
     def target_mask(self, attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
-        """Check the padding mask of a target, [B, T] or [B, past + T]; return that of its new words [B, T]."""
+        """Check the padding mask of a target, [B, T] or [B, past + T]; return that of its new words, or `None`."""
         length = hidden.shape[1]
         if length == 0:
             raise ValueError(f"{type(self).__name__} got sequences of no tokens, shape {list(hidden.shape)}")
@@ -254,10 +254,10 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
         """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
 
         Args:
-            attention_mask: [B, S], and `decoder_attention_mask` [B, T]: True or 1 keeps a token.
+            attention_mask: [B, S], and `decoder_attention_mask` [B, past + T]: True or 1 keeps a token.
             encoder_outputs: of the same source; the encoder is then not run.
             cache: the cache of the tokens before `decoder_input_ids`.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+            output_routing_weights: return the assignment probabilities of each routing that runs, by iteration.
             output_guided_capsules: return the capsules of PAST and FUTURE, and the states before they are added.
         """
         if encoder_outputs is None:

@@ -67,12 +67,12 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
 
         Args:
-            labels: [B, T], -100 where there is no target. With them comes `loss`, the cross entropy, summed over the
-                targets and divided by their number. In training mode it is smoothed by `config.label_smoothing`;
-                `nll_loss` never is.
+            labels: [B, T], -100 where there is no target. With them comes `loss`: the cross entropy, summed over the
+                targets and divided by their number, and guided losses. In training mode `config.label_smoothing`
+                smooths it, but not `nll_loss`.
             num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
                 batches, on all processes, that make one step.
-            output_routing_weights: return the assignment probabilities of every routing at every iteration.
+            output_routing_weights: return the assignment probabilities of each routing that runs, by iteration.
         """
         has_guided_losses = self.guided_losses is not None
         check_labels_given(labels, num_items_in_batch, has_guided_losses)
@@ -168,8 +168,8 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         """Generate as in transformers; with `output_routing_weights=True` the result has a field `routing_weights`.
 
         It needs `return_dict_in_generate=True`. `routing_weights` is a dictionary as in the model's output. A
-        decoder's weights have one position for each token of `sequences` but the last, and one row for each returned
-        sequence; so have an encoder's.
+        decoder's weights have one position for each token of `sequences` but the last. All have one row for each
+        returned sequence.
 
         The weights are those of one forward pass over the returned sequences, which computes at each position what the
         decoding step computed there. They follow the winning beam, sampling and speculative decoding by themselves,

@@ -1,8 +1,8 @@
 """The auxiliary losses of PAST and FUTURE (Zheng et al. 2019, section 3.3): bag of words, and bilingual content
 agreement.
 
-Legend: B batch, T target positions, n capsules of each group, D width of a capsule, d width of the decoder's state,
-V vocabulary, R rows: the steps of all sentences, once for PAST and once for FUTURE.
+Legend: B batch, T target positions, n capsules of each group, D width of a capsule, d width of the decoder's state, e
+that of embeddings, V vocabulary, R rows: the steps of all sentences, once for PAST and once for FUTURE.
 """
 
 from typing import Any, NamedTuple
@@ -64,7 +64,7 @@ class GuidedLosses(nn.Module):
             capsules: PAST (the first half) and FUTURE [B, T, 2 n, D].
             state: the decoder's states z [B, T, d] before guidance.
             labels: [B, T], `IGNORE_INDEX` where there is no target.
-            embeddings: of the target words [V, d], those that the output projection multiplies with.
+            embeddings: of the target words [V, e], those that the output projection multiplies with.
             num_items_in_batch: as in `cross_entropy`.
         """
         labels = labels.to(capsules.device)
@@ -77,7 +77,7 @@ class GuidedLosses(nn.Module):
         shares = keep / (lengths * num_items_in_batch)  # of each step in the losses [B, T]
         bow_loss = bca_loss = None
         if self.bow_weight > 0:
-            words = torch.stack(self.word_states(capsules))  # [2, B, T, d]
+            words = torch.stack(self.word_states(capsules))  # [2, B, T, e]
             bags = torch.stack(bag_shares(keep, self.bow_bags))  # [2, B, T, T]
             bow_loss = bag_of_words_loss(words, embeddings, labels, self.bow_weight * shares.unsqueeze(-1) * bags)
         if self.bca_weight > 0:
@@ -85,7 +85,7 @@ class GuidedLosses(nn.Module):
         return GuidedLossParts(bow_loss, bca_loss)
 
     def word_states(self, capsules: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return W_BoW Omega [B, T, d] of PAST and of FUTURE; times the embeddings they are the logits of the bags."""
+        """Return W_BoW Omega [B, T, e] of PAST and of FUTURE; times the embeddings they are the logits of the bags."""
         if self.bow_weight == 0:
             raise ValueError("`guided_bow_weight` is 0: the model has no weights to predict bags of words")
         # Deviation: the paper multiplies Omega^P by W_BoW and is silent on how its J/2 capsules become one vector.
@@ -94,7 +94,7 @@ class GuidedLosses(nn.Module):
         return self.past_words(past), self.future_words(future)
 
     def disagreement(self, capsules: torch.Tensor, state: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-        """|Omega^P - W^P mean(z_1..z_t)|^2 + |Omega^F - W^F mean(z_t..z_T)|^2 over the width, for each step [B, T]."""
+        """(Omega^P - W^P mean(z_1..z_t))^2 + (Omega^F - W^F mean(z_t..z_T))^2, averaged over the width [B, T]."""
         groups = torch.stack([group.flatten(-2) for group in capsules.chunk(2, dim=-2)])  # [2, B, T, n D]
         past_state, future_state = (average.to(state.dtype) for average in running_averages(state, keep))
         contents = torch.stack([self.past_content(past_state), self.future_content(future_state)])
@@ -136,8 +136,8 @@ def bag_of_words_loss(
     """-sum share log p(word) over all words of all bags, with p = softmax(embeddings . state) of the bag's step.
 
     Args:
-        states: [2, B, T, d].
-        embeddings: [V, d].
+        states: [2, B, T, e].
+        embeddings: [V, e].
         labels: the words [B, T].
         shares: of each word in each bag [2, B, T steps, T words]; 0 where the label is `IGNORE_INDEX`.
 
@@ -146,7 +146,7 @@ def bag_of_words_loss(
     num_groups, batch_size, length = states.shape[:3]
     sentences = torch.arange(batch_size, device=states.device).expand(num_groups, batch_size)
     sentences = sentences.unsqueeze(-1).expand(-1, -1, length).flatten()  # [R]
-    states, shares = states.flatten(0, 2), shares.flatten(0, 2)  # [R, d], [R, T]
+    states, shares = states.flatten(0, 2), shares.flatten(0, 2)  # [R, e], [R, T]
     return _BagOfWordsLoss.apply(states, embeddings, labels.clamp(min=0)[sentences], shares)
 
 
@@ -155,7 +155,7 @@ class _BagOfWordsLoss(torch.autograd.Function):
     def forward(
         ctx: Any, states: torch.Tensor, embeddings: torch.Tensor, words: torch.Tensor, shares: torch.Tensor
     ) -> torch.Tensor:
-        """States [R, d], embeddings [V, d], the words of each row's sentence [R, T] and their shares -> the loss."""
+        """States [R, e], embeddings [V, e], the words of each row's sentence [R, T] and their shares -> the loss."""
         dtype = torch.promote_types(states.dtype, torch.float32)
         # in float16 small gradients would underflow before loss scaling
         exact, stored = (dtype if kind == torch.float16 else kind for kind in (states.dtype, embeddings.dtype))

@@ -46,7 +46,7 @@ class HeadAggregation(Router):
     def forward(
         self, heads: torch.Tensor, output_routing_weights: bool = False
     ) -> tuple[torch.Tensor, IterationWeights | None]:
-        """Concatenated heads [B, T, d] -> O [B, T, d] and the routing weights [B, T, H, N]."""
+        """Concatenated heads [B, T, d] -> O [B, T, d], and routing weights [B, T, H, N] if asked for."""
         input_capsules = self.activation(self.input_capsules(heads))  # [B, T, d]
         votes = self.votes(input_capsules).unflatten(-1, (self.num_heads, self.num_capsules, -1))
         routed = self.route(votes, return_weights=output_routing_weights)
@@ -65,6 +65,6 @@ class AddedHeadAggregation(HeadAggregation):
     def forward(
         self, heads: torch.Tensor, output_routing_weights: bool = False
     ) -> tuple[torch.Tensor, IterationWeights | None]:
-        """Concatenated heads [B, T, d] -> LayerNorm(O) [B, T, d] and the routing weights [B, T, H, N]."""
+        """Concatenated heads [B, T, d] -> LayerNorm(O) [B, T, d], and routing weights if asked for."""
         routed, weights = super().forward(heads, output_routing_weights)
         return self.layer_norm(routed), weights

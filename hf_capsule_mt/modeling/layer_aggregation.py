@@ -34,8 +34,8 @@ from hf_capsule_mt.modeling.router import Router
 class LinearCombination(LayerAggregation):
     """Equation 3: H~ = sum_l W_l H^l, the same at every position.
 
-    W_l = U S_l through a hidden width of 4d without nonlinearity: the only reading of "trainable parameter matrices"
-    that has the paper's number of parameters.
+    W_l = U S_l through a hidden width of 4d without nonlinearity: a reading of "trainable parameter matrices" that
+    has the paper's number of parameters.
     """
 
     def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:

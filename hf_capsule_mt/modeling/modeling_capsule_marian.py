@@ -377,10 +377,10 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, PastFutureModel, Genera
         output_loading_info: bool = False,
         **settings: Any,
     ) -> Any:
-        """Add capsules to a Marian (OPUS-MT) model: keep all its weights, initialise what the settings switch on.
+        """Add capsules to a Marian (OPUS-MT) model: keep its weights, initialise what the settings switch on.
 
-        New weights are random and listed in a log message. The model starts as the old one with `guided_routing`,
-        whose last layer starts at zero; with `layer_aggregation_placement="adds"` and
+        A log message lists new weights, and old ones that a seam replaces. The model starts as the old one with
+        `guided_routing`, whose last layer starts at zero; with `layer_aggregation_placement="adds"` and
         `head_aggregation_placement="adds"`; and with `layer_aggregation` "dense" or "mudd", which start at the top
         layer. Train it before it translates with any other layer aggregation that replaces that layer, with an SSRU,
         and with head aggregation that replaces the old output projection.

@@ -3,8 +3,8 @@
 The encoder is a stack of bidirectional GRU layers. The decoder's lowest layer is a conditional GRU (Sennrich et al.
 2017): a first GRU reads the last word, its state asks the additive attention for a context of the source, a second GRU
 reads that; the word, the state and the context together make its output. GRU layers may follow. Every layer has
-dropout, layer normalisation of its output, and a residual connection where the widths allow it. Normalisation is
-between layers and not inside the recurrences, so that these can be fused.
+dropout and layer normalisation of its output, GRU layers also a residual connection where the widths allow it.
+Normalisation is between layers and not inside the recurrences, so that these can be fused.
 
 Between the decoder's top state and the vocabulary is a seam: `past_future_guidance.py` (Zheng et al. 2019), whose
 losses are in `guided_losses.py`.

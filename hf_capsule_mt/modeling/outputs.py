@@ -72,7 +72,8 @@ class CapsuleSeq2SeqLMOutput(Seq2SeqLMOutput):
     bow_loss, bca_loss: the guided losses, if the model has them: bag of words and bilingual content agreement,
         weighted and normalised as in `loss`. In evaluation mode `loss` is the sum of the three.
     routing_weights: for each routing of the model, named by where it is, the assignment probabilities
-        [batch, positions, N input capsules, M output capsules] of each iteration. Positions of padding have them too.
+        [batch, positions, N input capsules, M output capsules] of each iteration, without positions for CapsNMT.
+        Positions of padding have them too.
     """
 
     nll_loss: torch.Tensor | None = None

@@ -9,7 +9,7 @@ from hf_capsule_mt.routing.common import may_read_values
 
 
 def padding_mask_or_none(mask: torch.Tensor | None) -> torch.Tensor | None:
-    """Return a padding mask [B, T] of any dtype as bools, or `None` if nothing is known to be padding."""
+    """Return a padding mask [B, T] of any dtype as bools, or `None` if it is known to keep all."""
     return None if mask is None or (may_read_values(mask) and bool(mask.all())) else mask.bool()
 
 
@@ -28,7 +28,7 @@ def reverse_sequences(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
 class Compaction:
     """Move the padding of sequences to their right, wherever it is, and back again.
 
-    lengths: [B], how many positions of each sequence are no padding; `None` if all are none.
+    lengths: [B], how many positions of each sequence are words; `None` if all are known to be.
     """
 
     def __init__(self, mask: torch.Tensor | None) -> None:

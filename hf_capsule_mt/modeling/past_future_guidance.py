@@ -87,7 +87,7 @@ class PastFutureGuidance(nn.Module):
     def gather(
         self, state: torch.Tensor, sources: GuidanceSources, mask: torch.Tensor | None, output_routing_weights: bool
     ) -> tuple[torch.Tensor, IterationWeights | None]:
-        """States z [B, T, d] -> PAST and FUTURE capsules [B, T, 2 n, D], and the weights [B, T, S, M]."""
+        """States z [B, T, d] -> PAST and FUTURE capsules [B, T, 2 n, D]; weights [B, T, S, M], if any."""
         raise NotImplementedError
 
     def forward(

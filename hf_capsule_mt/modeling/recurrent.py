@@ -24,7 +24,7 @@ def over_positions(
 ) -> StateAndOutputs:
     """Run a recurrence over inputs, each [B, T, ...]; return the last state and the outputs, each [B, T, ...].
 
-    It is a Python loop, which `torch.compile` unrolls: in eager PyTorch, `scan` takes over ten times as long. While
+    It is a Python loop, which `torch.compile` unrolls: in eager PyTorch, `scan` takes several times as long. While
     `torch.export` traces, it is the operator `scan`, so that the exported program takes any number of positions.
 
     Args:
@@ -91,7 +91,7 @@ class GRUCell(nn.GRUCell):
 class FusedLayer(nn.RNNBase):
     """Base of both kinds: one layer, of one direction or both, that `torch.compile` accepts.
 
-    It does not derive from `nn.GRU` or `nn.LSTM`: `torch.compile` refuses any model that contains one.
+    It does not derive from `nn.GRU` or `nn.LSTM`: `torch.compile` does not trace one.
     """
 
     kind: str

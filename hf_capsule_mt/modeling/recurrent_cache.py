@@ -1,4 +1,4 @@
-"""The state of a recurrent decoder as a `Cache` of transformers, so that every mode of `generate()` works with it.
+"""The state of a recurrent decoder as a `Cache` of transformers, so that `generate()` works with it.
 
 A recurrent layer needs only its last state, whatever the number of tokens: (h, c) of an LSTM, (h,) of a GRU. The cache
 also holds what a decoder computes once for each sentence, such as a projection of the source.
@@ -124,7 +124,7 @@ class RecurrentStateLayer(CacheLayerMixin):
 
 
 class StaticRecurrentStateLayer(RecurrentStateLayer):
-    """The state at addresses that never change: a compiled step overwrites it, and a CUDA graph can replay the step.
+    """The state at fixed addresses: a compiled step overwrites it, and a CUDA graph can replay the step.
 
     `num_tokens` is a tensor [] after the first append; a Python `int` would recompile the step for every token.
     """

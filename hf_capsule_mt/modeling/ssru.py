@@ -35,7 +35,7 @@ def linear_recurrence(forget: torch.Tensor, update: torch.Tensor, max_length: in
         c [B, T, d], the states after all positions.
 
     Relations: with f = 0, c is u; with f = 1, the running sum of u; with a constant f, an exponentially decaying sum.
-    There are no divisions: gates of 0 and products that underflow are exact, and so are their gradients.
+    There are no divisions: gates of 0 and underflow do no harm, nor do their gradients.
     """
     length, reach = update.shape[1], 1
     while reach < (length if isinstance(length, int) else max_length):
@@ -46,7 +46,7 @@ def linear_recurrence(forget: torch.Tensor, update: torch.Tensor, max_length: in
 
 
 def mask_of_new_tokens(padding_mask: torch.Tensor | None, length: int) -> torch.Tensor | None:
-    """Return the last T columns of a padding mask [B, T]; `None` without a mask, or if it is known to hide nothing."""
+    """Return the last T columns of a mask [B, past + T]; `None` without one, or if known to hide nothing."""
     if padding_mask is None:
         return None
     if padding_mask.dim() != 2:
@@ -73,9 +73,9 @@ class SSRU(nn.Module):
 
     A masked token leaves the state unchanged (f = 1), as attention ignores a masked key.
 
-    Deviation: the cache holds the state after each token, although the last one would be enough. So `crop` works with
-    every cache of transformers, and so does assisted decoding. States, in float32 or wider, are stored as keys, and
-    the values are empty. This takes half the memory of self-attention's cache.
+    Deviation: the cache holds the state after each token, although the last one would be enough. So `crop`,
+    and with it assisted decoding, works as for self-attention. States, in float32 or wider, are stored as keys, and
+    the values are empty. In float32, this takes half the memory of self-attention's cache.
     """
 
     def __init__(self, config: CapsuleMarianConfig, layer: int) -> None:

@@ -234,7 +234,7 @@ class DecoderLayer(TransformerLayer):
         output_attentions: bool = False,
         output_routing_weights: bool = False,
     ) -> DecoderLayerOutput:
-        """[B, T, d] and the encoder's states [B, S, d] -> [B, T, d]."""
+        """[B, T, d] and the encoder's states [B, S, d] -> `DecoderLayerOutput`."""
         options = {"output_attentions": output_attentions, "output_routing_weights": output_routing_weights}
         attended, attentions, weights = self.self_attn(hidden, mask, None, cache, **options)
         hidden = self.self_attn_layer_norm(hidden + self.dropout(attended))

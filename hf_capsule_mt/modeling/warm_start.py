@@ -42,7 +42,7 @@ FUNCTION_FIELDS = (
 def warm_start(
     model_class: Any, model_or_path: PreTrainedModel | str | os.PathLike[str], settings: dict[str, Any]
 ) -> tuple[Any, dict[str, list[str]]]:
-    """Return a model of the class with all weights of a Marian model, and the names of new and dropped weights."""
+    """Return a model of the class with the weights of a Marian model, and the names of new and dropped weights."""
     settings = CapsuleMarianConfig.current_names(settings)
     config_fields = {field.name for field in fields(CapsuleMarianConfig)} - LOADING_KEYWORDS
     accepted = LOADING_KEYWORDS | set(inspect.signature(PreTrainedModel.from_pretrained).parameters)
