@@ -13,7 +13,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
-from tests.mixes import GUIDED, NO_LOSSES, Mix
+from tests.mixes import NO_LOSSES, Mix
 from tests.modeling.fake_gpu import DEVICE, Memory, memory_of_a_step, moved, on_a_fake_gpu
 from tests.modeling.test_parameter_counts import BASE
 
@@ -23,7 +23,7 @@ MIB = 2**20
 # Transformer-base, and a batch of about 4,000 tokens on each side
 SIZES: Mix = BASE | {"vocab_size": 32000, "max_position_embeddings": 256, "forced_eos_token_id": 1}
 SENTENCES, TOKENS = 128, 32
-PAST_AND_FUTURE: Mix = GUIDED | {"guided_capsule_dim": 256, "guided_ffn_dim": 1024}
+PAST_AND_FUTURE: Mix = {"guided_routing": "guided"}
 METHODS: dict[str, Mix] = {
     "plain": {},
     "layers: linear combination": {"layer_aggregation": "linear"},
