@@ -32,7 +32,7 @@ class ZeroGainLayerNorm(nn.LayerNorm):
 
 
 class LayerAggregation(nn.Module):
-    """H~ = LayerNorm(dropout(aggregate(H^1 ... H^L))), which replaces H^L or is added to it, as the placement says.
+    """H~ = LayerNorm(dropout(aggregate(H^1 ... H^L))), which replaces H^L or is added to it; depth sums replace bare.
 
     reads_embedding: whether the embedding comes before the layers' outputs in what is combined.
     """
