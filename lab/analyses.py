@@ -199,7 +199,7 @@ def by_length(records: Records) -> str:
         if not (seeds := sorted(set.intersection(*(set(runs.get(name, {})) for name in names)))):
             continue  # not yet trained
         rows += _curve(curve, runs, seeds)
-        rows_of.append(provenance(records, curve.study, names))
+        rows_of.append(provenance(records, curve.study, names, seeds))
         pairs = [[runs[name][seed]["coverage_difference_ratio"] for name in names] for seed in seeds]
         coverage.append([
             *(curve.paper, curve.about),

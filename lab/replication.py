@@ -239,7 +239,7 @@ def table(records: Records, name: str) -> str:
     if plan.equivalence is not None:
         about = "Explorations, which are neither counted nor corrected; fewer words left out or made up are better:"
         parts += [about, _gains_table(records, name, EXPLORED)]
-    return "\n\n".join(filter(None, [*parts, provenance(records, plan.shares or name, plan.runs)]))
+    return "\n\n".join(filter(None, [*parts, provenance(records, plan.shares or name, plan.runs, plan.seeds)]))
 
 
 def _arms_table(records: Records, name: str) -> str:

@@ -1,6 +1,6 @@
 """The papers' tables beside our results, and the arms of a study, as Markdown."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -20,7 +20,8 @@ DATA_SOURCES = {
     "multi30k": "they are in data/task1/raw of https://github.com/multi30k/dataset",
     "tatoeba": "they are sentence pairs of https://tatoeba.org, one sentence a line",
 }
-SERIES = {"loss by epoch": "losses", "validation BLEU": "validation_bleu"}  # of a training, by its field in a row
+# of the first seed's training, by its field in a row
+SERIES = {"loss by epoch, first seed": "losses", "validation BLEU, first seed": "validation_bleu"}
 OURS = ("parameters", "train", "decode", "BLEU", "difference", "p over seeds")
 
 
@@ -158,11 +159,15 @@ def arms_table(
     return markdown_table([*header, *series], rows)
 
 
-def provenance(records: Records, file: str, runs: Iterable[str]) -> str:
-    """Return where the numbers of some runs are recorded, and the commits that made them; + is an unclean tree."""
+def provenance(records: Records, file: str, runs: Iterable[str], seeds: Sequence[int] | None = None) -> str:
+    """Return where the numbers of some runs are recorded, and the commits that made them; + is an unclean tree.
+
+    Args:
+        seeds: without them, of all seeds.
+    """
     names = set(runs)
     lines = [record for record in records.read(file) if record.get("run") in names]
-    return _provenance(file, lines)
+    return _provenance(file, [record for record in lines if seeds is None or record["seed"] in seeds])
 
 
 def provenance_of_names(records: Records, file: str, names: Iterable[str]) -> str:
