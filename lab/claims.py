@@ -36,16 +36,17 @@ ABOUT = """\
 
 # Evidence
 
-This page lists every measured number of the documentation, and how to repeat it in a clone:
+This page lists the measured numbers of the documentation, and how to repeat them in a clone:
 
 ```bash
 python -m lab.repeat                # list the claims
 python -m lab.repeat routing.em     # check one against its stored runs; --measure runs it anew
 ```
 
-Intervals are 95 % intervals. The SHA-256 of a `.gz` file is that of the unpacked text. The SHA-256 of several files is
-that of the lines that `sha256sum` prints for them, sorted by name. `$PYTHON_WITH_BERGAMOT` is a Python 3.10 with the
-wheel `bergamot`. An old commit needs a clone without `--depth 1`.
+Intervals are 95 % intervals. The date and commit of several runs are the last one's. The SHA-256 of a `.gz` file is
+that of the unpacked text, and of several files that of their lines `SHA-256  NAME`, sorted by name, as `sha256sum`
+prints them. `$PYTHON_WITH_BERGAMOT` is a Python 3.10 with the wheel `bergamot`. An old commit needs a clone without
+`--depth 1`.
 """
 PATTERNS = {
     "id": re.compile(rf"({'|'.join(SUBJECTS)})(\.[a-z0-9-]+)+"),
