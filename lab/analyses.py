@@ -129,8 +129,8 @@ ANALYSES = (
     Analysis(
         "Zheng, Table 3", "coverage difference ratio (CDR)", "0.73 Transformer, 0.79 with guided routing",
         _difference_in_coverage,
-        "`capsule-marian-de-en` beside the plain model that it was made from, Tatoeba's test set (`capsule-mt "
-        "evaluate --align-with`)",
+        "`capsule-marian-de-en` beside the plain model that it was made from, Tatoeba's test set "
+        f"(`lab.plain_beside_guided` {_AT_COMMIT})",
     ),
     Analysis(
         "Wang, Table 4", "assignments of words to capsules", '"very close to 0 or 1"', _capsules,
