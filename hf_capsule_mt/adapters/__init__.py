@@ -1,4 +1,4 @@
-"""Layer aggregation on any transformers model: a PEFT method, "CAPSULE", beside the layers of a stock model.
+"""Layer aggregation beside the layers of a stock model of transformers: a PEFT method, "CAPSULE".
 
 Importing this package registers the method, so that `PeftModel.from_pretrained` finds it.
 """

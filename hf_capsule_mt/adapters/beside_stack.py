@@ -1,7 +1,7 @@
 """What hangs on a stack: its adapters, and hooks that note what each layer gives and put the combination in.
 
-No module of the base is replaced: its weights keep their names, LoRA goes in before or after, and removing the hooks
-leaves no trace. Hooks run outside of checkpointed layers from transformers 5.24 on.
+No module of the base is replaced: its weights keep their names, LoRA goes in before or after, and `detach` leaves no
+trace. Hooks run outside of checkpointed layers from transformers 5.24 on.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ class BesideStack(nn.Module, BaseTunerLayer):
     """The adapters of one stack.
 
     sources: in a forward pass, the embedding (0) and the outputs of the layers so far (1 ... L), [B, S, d].
-    is_combined: whether the top's combination is in its place in this forward pass.
+    is_combined: whether a norm has read the top's combination in this forward pass.
     routing_weights: those of the last forward pass, if they are kept.
     """
 
@@ -81,6 +81,7 @@ class BesideStack(nn.Module, BaseTunerLayer):
         self.routing_weights: IterationWeights | None = None
         self.merged_adapters: list[str] = []
         self.handles = list(self.hook(stack))
+        self.layerdrop: float | None = None  # of the stack, before it was switched off
 
     def update_layer(self, adapter_name: str, config: CapsuleConfig) -> None:
         """Add an adapter."""
@@ -134,6 +135,14 @@ class BesideStack(nn.Module, BaseTunerLayer):
     def unmerge(self) -> None:
         """Do nothing."""
 
+    def detach(self, stack: Any) -> None:
+        """Leave the stack as it was before it had adapters."""
+        for handle in self.handles:
+            handle.remove()
+        if self.layerdrop is not None:
+            stack.layerdrop = self.layerdrop
+        vars(stack).pop("drops_layer", None)
+
     # ---- hooks
     def hook(self, stack: nn.Module) -> Iterator[Any]:
         layers, norms, _ = layers_of(stack)
@@ -158,7 +167,7 @@ class BesideStack(nn.Module, BaseTunerLayer):
             return
         if getattr(stack, "layerdrop", 0.0) > 0.0:
             warn_of_layer_drop()
-            stack.layerdrop = 0.0
+            self.layerdrop, stack.layerdrop = stack.layerdrop, 0.0
         if isinstance(stack, TransformerStack):
             stack.drops_layer = run_every_layer  # type: ignore[method-assign]
 

@@ -46,16 +46,16 @@ class CapsuleConfig(PeftConfig):
         side: the stacks that aggregate: "encoder", "decoder" or "both". `None` is the encoder, and the decoder of a
             model without an encoder.
         placement: "adds" the aggregation to the top layer's output, with a gain that starts at zero, or "replaces"
-            that output. `None` replaces where the method starts at the top layer anyway ("dense", "mudd"), and adds
-            elsewhere: training starts exactly at the old function.
+            that output. `None` replaces with "dense", "mudd" and `where` "every", and adds elsewhere. Training then
+            starts exactly at the old function, except for "depth_attention" with "every".
         where: "top" of the stack, before the norm that follows its layers if it has one; or before "every" layer, too,
             which then reads a weighted sum of all below ("dense" and "depth_attention", which must replace).
         num_capsules: output capsules, a divisor of the model's width; `None` is the width.
         num_iterations: routing iterations.
         capsule_input, vote_input: what a capsule and its votes read: its "own" layer or capsule, or "all", which gives
-            the papers' parameter counts: with EM routing 906 million beside NLLB's 600 million.
-        start, update_scale: where its maps start and how fast they move, for an aggregation that replaces: as
-            `layer_aggregation_start` and `layer_aggregation_update_scale` of `CapsuleMarianConfig`.
+            the papers' parameter counts: with EM routing on both sides 906 million beside NLLB's 600 million.
+        start, update_scale: where its maps start and how fast they move: as `layer_aggregation_start` and
+            `layer_aggregation_update_scale` of `CapsuleMarianConfig`.
         normalize_total_input, input_activation, dropout, init_std: as `layer_aggregation_normalize_total_input`,
             `em_input_activation`, `dropout` and `init_std` of `CapsuleMarianConfig`.
     """

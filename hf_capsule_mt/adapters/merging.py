@@ -15,7 +15,7 @@ from hf_capsule_mt.modeling import CapsuleMarianMTModel
 
 
 def can_merge(model: Any) -> bool:
-    """Return whether there is a class for this model with a layer aggregation: none but Marian's, without a second."""
+    """Return whether this is a Marian without a layer aggregation and without quantised weights."""
     has_none = getattr(model.config, "layer_aggregation", "none") == "none"
     return has_none and isinstance(model, (MarianMTModel, CapsuleMarianMTModel)) and not is_quantised(model)
 
@@ -30,7 +30,7 @@ def merged_model(model: Any, configs: dict[str, Any], adapter_names: list[str], 
     """Return a model without PEFT that computes the same.
 
     Raise a `ValueError` for all but one adapter on a `MarianMTModel`, or on a `CapsuleMarianMTModel` without a layer
-    aggregation, such as a student of Firefox.
+    aggregation, such as a student of Firefox, and for quantised weights.
     """
     if not can_merge(model) or len(adapter_names) != 1:
         own = getattr(model.config, "layer_aggregation", "none")

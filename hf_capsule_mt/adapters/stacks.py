@@ -20,7 +20,7 @@ class Layers(NamedTuple):
 
 
 def layers_of(stack: nn.Module) -> Layers:
-    """Raise a `ValueError` where the stack is not built as those of transformers are."""
+    """Return the layers of a stack; raise a `ValueError` unless it has one list of them, and a `hidden_size`."""
     lists = [getattr(stack, name, None) for name in LISTS_OF_LAYERS]
     layers = [layer_list for layer_list in lists if isinstance(layer_list, nn.ModuleList) and len(layer_list)]
     if len(layers) != 1:

@@ -36,7 +36,7 @@ class CapsuleModel(BaseTuner):
     target_module_mapping: dict[str, list[str]] = {}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the model, which would ignore what it does not know: refuse what asks for routing weights."""
+        """Call the model; refuse what asks for routing weights where the model would ignore it."""
         asked = difflib.get_close_matches(FLAG, kwargs, n=1, cutoff=ALIKE)
         if asked and FLAG not in inspect.signature(self.model.forward).parameters:
             raise TypeError(
@@ -89,8 +89,7 @@ class CapsuleModel(BaseTuner):
         result = merged_model(self.model, self.peft_config, names, ATTRIBUTE) if merge else None
         for module in list(self.model.modules()):
             if isinstance(getattr(module, ATTRIBUTE, None), BesideStack):
-                for handle in getattr(module, ATTRIBUTE).handles:
-                    handle.remove()
+                getattr(module, ATTRIBUTE).detach(module)
                 delattr(module, ATTRIBUTE)
         if hasattr(self.model, "peft_config"):
             del self.model.peft_config

@@ -451,6 +451,7 @@ def test_layer_drop_is_off(caplog):
     model = aggregate(build("m2m_100"), method="em", side="both").train()
     model(**batch("m2m_100"))
     assert model.get_base_model().model.encoder.layerdrop == 0.0
+    assert model.unload().model.encoder.layerdrop == 0.05
 
 
 def test_layer_drop_of_capsule_marian_is_off_where_an_adapter_stands():
@@ -462,6 +463,7 @@ def test_layer_drop_of_capsule_marian_is_off_where_an_adapter_stands():
     assert len(output.encoder_attentions) == base.config.encoder_layers
     assert base.config.encoder_layerdrop == 0.99
     assert any(base.get_decoder().drops_layer(0.99) for _ in range(10))
+    assert any(model.unload().get_encoder().drops_layer(0.99) for _ in range(10))
 
 
 @pytest.mark.parametrize(
