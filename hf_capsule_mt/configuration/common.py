@@ -137,7 +137,7 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
     def get_config_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read a configuration file; refuse one of another family, whose weights would all be initialised."""
+        """Read a configuration file; refuse one of a family that the models of this one do not load."""
         values, unused = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         model_type = values.get("model_type")
         if model_type not in (None, cls.model_type, *cls.loadable_types):
@@ -175,7 +175,7 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
         """Return all values, and tell peft, if it is in use, which layers LoRA adapts.
 
         peft calls this to get the `model_type`, whose layers it then looks up in a table of its own. It may be
-        imported before or after this package, which must not import it.
+        imported before or after this module, which must not import it.
         """
         constants = sys.modules.get("peft.utils.constants")
         targets = getattr(constants, "TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING", None)
@@ -207,7 +207,7 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
         check_probability(self, "label_smoothing")
 
     def validate_token_ids(self) -> None:
-        """Raise if a special token is outside of the vocabulary, the larger one of two; `None` passes."""
+        """Raise if a special token is outside of the vocabulary, of two the larger, or the start of the target's."""
         config: Any = self
         source, target = config.vocab_size, getattr(config, "target_vocab_size", config.vocab_size)
         for name in TOKEN_IDS:

@@ -56,7 +56,7 @@ class CapsNMTConfig(CapsulePreTrainedConfig):
         compared_capsule_scale (`float`, defaults to 1.0):
             Factor of the capsules where they are compared with the states. 1 is the paper, where a capsule of length
             below 1 is added to a positional encoding of length sqrt(`hidden_size` / 2); sqrt(`hidden_size`) makes
-            both as long.
+            both about as long.
         normalize_capsules (`bool`, defaults to `False`):
             Give the decoder each capsule normalised (LayerNorm) instead of multiplied by sqrt(`hidden_size`).
         source_attention (`bool`, defaults to `False`):
@@ -69,7 +69,7 @@ class CapsNMTConfig(CapsulePreTrainedConfig):
             Label smoothing of the loss in training mode, in place of the Trainer's `label_smoothing_factor`.
         init_std (`float`, *optional*):
             Standard deviation of new embeddings; `None` is one over the square root of their width, which makes scaled
-            embeddings as large as normalised states. The other matrices keep the scale of their input.
+            embeddings as large as normalised states. Other matrices do not depend on it.
     """
 
     model_type = "capsnmt"

@@ -54,7 +54,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     r"""
     Configuration of [`CapsuleMarianModel`] and [`CapsuleMarianMTModel`]. With its defaults the model is Marian.
 
-    The fields of [`~transformers.MarianConfig`] mean what they mean there. The others:
+    The fields of [`~transformers.MarianConfig`] mean what they mean there. Further fields, and the padding:
 
     Args:
         pad_token_id (`int`, *optional*, defaults to 58100):
@@ -99,11 +99,11 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             peft refuses to adapt such maps: name other `target_modules`.
         layer_aggregation_normalize_total_input (`bool`, defaults to `True`):
             For `"dynamic_routing"`: divide an output capsule's total input by its total weight. `False` is the paper's
-            equation 6, with which no routing happens at 512 capsules.
+            equation 6, with which weights stay nearly uniform at 512 capsules.
         layer_aggregation_init_std (`float`, *optional*):
             Standard deviation of the initial weights that make input capsules, votes and activations where layers are
-            routed. `None` is `init_std`, with which dynamic routing starts uniform. 1 / sqrt(layers * `d_model`)
-            makes votes as large as what they come from.
+            routed. `None` is `init_std`, with which dynamic routing starts nearly uniform.
+            1 / sqrt(layers * `d_model`) makes votes as large as what they come from.
         head_aggregation (`str`, defaults to `"concat"`):
             How the heads of an attention become its output (Li et al. 2019): `"concat"` and a linear map, or
             `"simple_routing"` or `"em_routing"` with the heads as input capsules.
@@ -126,8 +126,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         head_aggregation_init_std (`float`, *optional*):
             Standard deviation of the initial weights that make input capsules and votes. `None` is one over the root
             of the width of what they read, with which votes are about as long as heads. With weights as small as
-            `init_std` the routing of a narrow model learns little, and at `"cross"`, if it is trained from scratch,
-            nothing.
+            `init_std`, the votes of a narrow model are much shorter.
         guided_routing (`str`, defaults to `"none"`):
             Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
             baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those
