@@ -53,7 +53,7 @@ def lost_sentences(
 ) -> list[LostSentence]:
     """Join consecutive pairs, and count how often the sentence whose reference is left out is named.
 
-    The head is chosen on the first, third, fifth group; the counts are of all others.
+    The head is chosen on every other group, from the first; the counts are of the rest.
     """
     if joined < 2:
         raise ValueError(f"`joined` must be at least 2, got {joined}")

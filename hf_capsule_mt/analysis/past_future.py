@@ -19,7 +19,7 @@ TOP_WORDS_PER_WORD = 5  # Top holds 5 words for each word of the bag
 class OverlapRate(NamedTuple):
     """r_OL of PAST and FUTURE: 1 if every word of every bag is among the most probable words, 0 if none is.
 
-    The paper reports 0.72 and 0.70. `None` for the FUTURE of a sentence of one word, which has no bags.
+    The paper reports 0.72 and 0.70. `None` where no step has a bag, as the FUTURE of a sentence of one word.
     """
 
     past: float | None
@@ -108,7 +108,7 @@ def overlap_rates(
 class StepShares(NamedTuple):
     """Mean PAST and FUTURE of source words, `offset` steps after the step that predicts their translation.
 
-    At offset 0 the translation has not been read, at offset 1 it has. words: how many source words the means are of.
+    At offset 0 the translation has not been read, at offset 1 it has. words: how many links the means are of.
     """
 
     offset: int

@@ -27,7 +27,7 @@ def draw_sentence(
 ) -> list[Path]:
     """Draw PAST and FUTURE to `output`-past-future.png, and the words of capsules to `output`-ROUTING-words.png.
 
-    A model that has neither draws nothing.
+    Return [] for a model that has other routings or sums of layers; one without any is refused.
     """
     (batch,) = encoded_batches(tokenizer, [source], [target])
     words = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
