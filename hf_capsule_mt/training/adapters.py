@@ -12,7 +12,7 @@ SECTION = "adapter"
 
 
 def adapter_fields() -> dict[str, Any]:
-    """Return the fields of `CapsuleConfig` that are its own, with their types; its base class has others."""
+    """Return the fields of `CapsuleConfig` that a recipe may set, with their types; its base class has others."""
     from hf_capsule_mt.adapters import CapsuleConfig  # late: it needs peft
 
     return {name: kind for name, kind in vars(CapsuleConfig)["__annotations__"].items() if name != "target_modules"}

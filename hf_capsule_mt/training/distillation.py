@@ -49,8 +49,8 @@ def distill(
             error.
 
     Returns:
-        The content of `distilled.json`: the number of lines, the settings, and `failures`, the reason for each line
-        that is left out, by its index.
+        The content of `distilled.json`: the number of sources, the settings, and `failures`, the reason for each line
+        that is left out, by its index. Where several processes finish it, only the main one gets `failures`.
     """
     folder = Path(output)
     result, summary = folder / RESULT_FILE, folder / SUMMARY_FILE

@@ -87,7 +87,7 @@ class EncoderVariance:
             self._num_batches += 1
 
     def take(self, prefix: str, device: torch.device, is_main_process: bool) -> dict[str, float]:
-        """Return both numbers of the evaluation that has just ended, under their names in the log; warn once."""
+        """Return the numbers of the evaluation that has just ended, if any, by their names in the log; warn once."""
         # a process may have had no batch, and must still take part in the sums
         size = 0 if self._sums is None else len(self._sums)
         sizes, num_processes = reduce(torch.tensor([size, size > 0], device=device), "sum").tolist()

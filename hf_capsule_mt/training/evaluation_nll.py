@@ -1,4 +1,4 @@
-"""The cross entropy and perplexity of an evaluation: `eval_loss` may be smoothed, and have auxiliary losses in it."""
+"""The cross entropy and perplexity of an evaluation: `eval_loss` may have auxiliary losses in it."""
 
 import contextlib
 import math
@@ -47,7 +47,7 @@ class EvaluationNLL(TrainerCallback):
             self._latest = None
 
     def take(self, prefix: str) -> dict[str, float]:
-        """Return the average of the evaluation that has just ended, under its name in the log, and start anew."""
+        """Return the average of the evaluation that has just ended, if any, and its perplexity; start anew."""
         total, self._total, self._latest = self._total, None, None
         if total is None:
             return {}

@@ -92,7 +92,7 @@ class StepMeter(TrainerCallback):
 
 
 def refuse_divergence(values: Mapping[str, float], step: int, args: TrainingArguments) -> None:
-    """Raise for a value that is not finite. In float16 the loss scaler skips such a step."""
+    """Raise for a value that is not finite, but not in float16, where the loss scaler skips such a step."""
     lost = [name for name, value in values.items() if not math.isfinite(value)]
     if lost and not args.fp16:
         raise FloatingPointError(

@@ -70,7 +70,7 @@ def build_config(model: dict[str, Any], tokenizer_fields: dict[str, Any]) -> Any
 def build_model(
     model: dict[str, Any], tokenizer: PreTrainedTokenizerBase, init_from: str | None = None, freeze: str | None = None
 ) -> PreTrainedModel:
-    """Return a new model, or one with all the weights of an earlier one plus what the recipe's fields add.
+    """Return a new model, or one that starts from the weights of an earlier one, changed as the recipe's fields say.
 
     Capsule Marian starts from any Marian checkpoint or from itself, every other family from itself.
 
@@ -93,7 +93,7 @@ def build_model(
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, init_from: str) -> None:
-    """Raise a `ValueError` if a tokenizer is not that of the checkpoint from which a model starts."""
+    """Raise a `ValueError` if a tokenizer has more words than the checkpoint, or another padding or end."""
     size = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
     if len(tokenizer) > size:
         raise ValueError(f"the tokenizer has {len(tokenizer)} words, but the vocabulary of {init_from} has {size}")

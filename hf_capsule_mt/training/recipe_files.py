@@ -62,7 +62,10 @@ def read_values(
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
-    """Return the changes over a base; the keys of a section replace the base's one by one."""
+    """Return the changes over a base; the keys of a section replace the base's one by one.
+
+    The base's section goes if `model` is of another family or gives way to `adapter`, or a `tokenizer` is loaded.
+    """
     merged = dict(base)
     if changes.get("adapter") is not None:  # it stands beside a pretrained model
         merged.pop("model", None)

@@ -13,7 +13,8 @@ from hf_capsule_mt.training.sections import SECTIONS, config_class_of, current_n
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training run. A recipe that exists is valid: a wrong key or value raises when it is made.
+    """One training run. A wrong key or value raises when it is made; with `init_from`, the rules between the fields of
+    `model` wait for the checkpoint.
 
     Args:
         about: one sentence.
@@ -29,14 +30,15 @@ class Recipe:
             pair is dropped; `cleaning` of the training pairs ([`~hf_capsule_mt.data.Cleaning`]); `num_proc`.
         tokenizer: `load`, a folder or a name; or what to train, by BPE: `vocab_size`, `separate` for
             a vocabulary for each side, with `target_vocab_size`; `sentences`, on how many pairs, all by default.
-        init_from: a checkpoint to start from, of a Marian model or of the same family; its tokenizer is taken, too,
-            unless `tokenizer.load` names another one.
+        init_from: a checkpoint to start from, of the same family, or of a Marian for Capsule Marian; its tokenizer is
+            taken, too, unless `tokenizer.load` names another one.
         freeze: "old" freezes the weights that come from `init_from`, and trains what is new.
-        adapter: `method`, `side` and other fields of [`~hf_capsule_mt.adapters.CapsuleConfig`]. The model is any
+        adapter: `method`, `side` and other fields of [`~hf_capsule_mt.adapters.CapsuleConfig`]. The model is a
             sequence-to-sequence model of transformers in `init_from`, and the adapter alone is trained and saved.
         model: `model_type` and the fields of its configuration.
-        training: the fields of [`TranslationTrainingArguments`].
-        generation: the fields of `generation_config`: `num_beams`, `length_penalty`, `max_new_tokens`.
+        training: the fields of [`TranslationTrainingArguments`], but `output_dir` and `seed`.
+        generation: fields of `generation_config`: `num_beams`, `length_penalty`, `max_new_tokens`, `early_stopping`,
+            `no_repeat_ngram_size`.
     """
 
     about: str = ""

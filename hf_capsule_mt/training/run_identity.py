@@ -33,7 +33,7 @@ MAY_CHANGE = {
 
 
 def check_same_recipe(recipe: Recipe, output: Path, write: bool) -> None:
-    """Raise if the folder holds a run of another recipe; else record this one."""
+    """Raise if the folder holds a run of a recipe that gives other weights; else record this one if `write`."""
     train = recipe.data["train"]
     sources = train if isinstance(train, list) else [train]
     is_embedded = any("embedded" in source for source in sources)  # its training part is what the test part leaves
@@ -51,7 +51,7 @@ def check_same_data(recipe: Recipe, output: Path, corpus: Corpus, parts: Mapping
 def check_same_facts(
     file: Path, facts: dict[str, Any], complaint: str, *, write: bool, may_change: Container[str] = ()
 ) -> None:
-    """Record what a run depends on; raise if an earlier run in the folder has recorded otherwise.
+    """Raise if an earlier run in the folder has recorded otherwise; else record what a run depends on if `write`.
 
     Args:
         facts: by name, or by section and name.

@@ -122,7 +122,7 @@ def config_class_of(model_type: str) -> Any:
 
 
 def current_names(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a section `model`, in which a field of Capsule Marian may have the name that it had earlier."""
+    """Return a section `model` with the names of today, where fields of Capsule Marian have earlier ones."""
     names: dict[str, Any] = config_class_of("capsule_marian").current_names(model)
     return names
 

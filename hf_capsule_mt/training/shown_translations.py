@@ -26,7 +26,7 @@ def token_rows(tokens: "Arrays", pad_token_id: int | None) -> list[Row]:
 
 
 def repeats_of(name: str, translations: list[Row], references: list[Row]) -> Repeats | None:
-    """Count the most frequent translation of an evaluation; warn if most of its sources got it.
+    """Count the most frequent translation of an evaluation; warn if most of 10 or more distinct references got it.
 
     `None` for no translations, and for several of each source, which are not compared.
     """
@@ -44,7 +44,7 @@ def repeats_of(name: str, translations: list[Row], references: list[Row]) -> Rep
 def shown_translations(
     tokenizer: PreTrainedTokenizerBase, dataset: Any, translations: list[Row], references: list[Row]
 ) -> list[str]:
-    """Return lines with sources, references and translations of three sentences, the same at each evaluation.
+    """Return lines with sources, references and translations of up to three sentences, the same at each evaluation.
 
     Args:
         dataset: the examples of the references. A source is left out if its example has another reference: an
@@ -65,7 +65,7 @@ def shown_translations(
 
 
 def quoted(tokenizer: PreTrainedTokenizerBase, row: Row) -> str:
-    """Return the text of a row in quotation marks."""
+    """Return the text of a row in quotation marks, cut if it is long."""
     return json.dumps(_cut(_text(tokenizer, row)), ensure_ascii=False)
 
 

@@ -70,8 +70,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     Token-budget batches need the columns `source_length` and `target_length` in the training set (or attributes
     `source_lengths` and `target_lengths`). `train(resume_from_checkpoint="last")` resumes from the last complete
     checkpoint of `output_dir`, if there is one. On a CPU, a killed and resumed run ends bit for bit like an
-    uninterrupted one. SIGTERM and SIGINT save a checkpoint after the step, end the training and set `stopped`; this
-    checkpoint takes part in no average and goes when the next one is saved.
+    uninterrupted one. SIGTERM and SIGINT save a checkpoint after the step, end the training and set `stopped`; unless
+    the run saves there anyway, it takes part in no average and goes when the next one is saved.
 
     With `predict_with_generate` and `compute_metrics`, each evaluation prints three translations. `training_curve.svg`
     in `output_dir` shows the losses so far.
