@@ -36,7 +36,7 @@ NEW_TOKENS = "max_new_tokens"
 
 
 class UnsupportedOptionError(ValueError):
-    """An option of `generate()` that the engine does not obey."""
+    """What the engine does not take in a call of `generate()`, such as an option that it does not obey."""
 
 
 def to_fast(
@@ -44,7 +44,7 @@ def to_fast(
 ) -> "FastTranslator":
     """Return a translator that decodes on a CPU with packed copies of a model's weights.
 
-    It takes every model of this package, and of transformers Marian (OPUS-MT), M2M100 and NLLB-200, mBART, BART,
+    It takes the families of this package, and of transformers Marian (OPUS-MT), M2M100 and NLLB-200, mBART, BART,
     Pegasus and Blenderbot:
 
         fast = to_fast(model)
@@ -178,7 +178,7 @@ class FastTranslator:
         generation_config: GenerationConfig | None = None,
         **options: Any,
     ) -> Any:
-        """Generate like `model.generate()`, with its names and results.
+        """Generate like `model.generate()`, with its names and kinds of results.
 
         Args:
             inputs: source tokens [B, S].
@@ -188,7 +188,8 @@ class FastTranslator:
                 `sequences_scores`.
 
         Returns:
-            Sequences [B * returned, T] that begin with the start token, padded on the right.
+            Sequences [B * returned, T] that begin with the start token, padded on the right; as `sequences` of an
+            output with `return_dict_in_generate`.
         """
         inputs = options.pop("input_ids", None) if inputs is None else inputs
         if inputs is not None and not isinstance(inputs, torch.Tensor):
@@ -211,7 +212,7 @@ class FastTranslator:
         return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=scores)
 
     def decoder_for(self, request: SearchOptions | Readings) -> EngineDecoder | None:
-        """Return a decoder over the model's present weights; `None`, with a line in the log, where it cannot do it."""
+        """Return a decoder over the model's present weights; `None` where `generate()` has to take over."""
         if self._engine is None:
             return None
         try:

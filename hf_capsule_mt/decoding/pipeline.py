@@ -41,7 +41,8 @@ class TranslationPipeline(Pipeline):
     generator, a `KeyDataset`) is translated as it is read. With `num_return_sequences` above one, each string has a
     list of its own. Results come in the order of the texts.
 
-    Takes the parameters of `Translator` and of its call, at construction or at a call, and further:
+    Takes `ensemble`, `int8`, `backend`, `shortlist` and `reverse` of `Translator` at construction, the parameters of
+    its call there or at a call, and further:
 
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_text`: ignored, as by transformers 4, where `return_tensors` alone decides;

@@ -50,7 +50,7 @@ class TargetPrefix(LogitsProcessor):
 
 
 class FiniteLogits(LogitsProcessor):
-    """Raises an error where the logits of a step are not finite; a hidden state that is not makes all of them so."""
+    """Raises an error where the logits of a step are NaN: a NaN in a hidden state makes all of them so."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """The tokens of each hypothesis [B * beams, T]; scores [B * beams, V], of which it looks at every 64th."""
