@@ -165,7 +165,7 @@ def _forced_weights(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> R
 def routing_statistics(
     model: PreTrainedModel, batches: Iterable[dict[str, torch.Tensor]]
 ) -> dict[str, tuple[IterationStatistics, ...]]:
-    """Return entropy, diversity and average assignments of every routing at every iteration, without padding."""
+    """Return entropy, diversity and, but for routings of words, average assignments of every routing and iteration."""
     statistics: dict[str, tuple[IterationStatistics, ...]] = {}
     has_batches = False
     for batch in batches:
