@@ -39,9 +39,9 @@ class GuidedConfig(CapsulePreTrainedConfig):
         guided_ffn_dim (`int`, defaults to 512):
             Width of the hidden layer that joins capsules and decoder state.
         guided_bow_weight (`float`, defaults to 1.0):
-            Weight of the bag-of-words loss in training; 0 for none, and no parameters for it.
+            Weight of the bag-of-words loss; 0 for none, and no parameters for it.
         guided_bca_weight (`float`, defaults to 1.0):
-            Weight of the loss of bilingual content agreement in training; 0 for none, and no parameters for it.
+            Weight of the loss of bilingual content agreement; 0 for none, and no parameters for it.
         guided_bow_bags (`str`, defaults to `"inclusive"`):
             Whether the word that a step predicts is in both its PAST and its FUTURE bag (`"inclusive"`, as printed) or
             in neither (`"exclusive"`).

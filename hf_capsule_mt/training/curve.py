@@ -90,7 +90,7 @@ def _drawn_panel(panel: Panel, top: float, last_step: float) -> list[str]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return round numbers from `low` to `high`, at most `MAX_TICKS` and their steps 1, 2 or 5 times a power of 10."""
+    """Return round numbers from `low` to `high`, at most `MAX_TICKS` + 1, by 1, 2 or 5 times a power of 10."""
     rough = (high - low) / MAX_TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)

@@ -1,4 +1,4 @@
-"""What the log says of each step beside the loss: its parts, and the tokens and sentences per second."""
+"""What the log says of training steps beside the loss: its parts, and the tokens and sentences per second."""
 
 import contextlib
 import math
@@ -14,7 +14,7 @@ LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
 
 
 class StepMeter(TrainerCallback):
-    """Sum the parts of the loss, tokens and sentences, and add their means to what the Trainer logs of its steps.
+    """Sum the parts of the loss, tokens and sentences; add means and speeds to what the Trainer logs of its steps.
 
     Its `on_log` has to come before the loggers'.
     """
