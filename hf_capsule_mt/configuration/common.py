@@ -137,7 +137,7 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
     def get_config_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike[str], **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read a configuration file; refuse one of a family that the models of this one do not load."""
+        """Read a configuration file; refuse a family that the models do not load."""
         values, unused = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         model_type = values.get("model_type")
         if model_type not in (None, cls.model_type, *cls.loadable_types):
@@ -207,7 +207,7 @@ class CapsulePreTrainedConfig(PreTrainedConfig):
         check_probability(self, "label_smoothing")
 
     def validate_token_ids(self) -> None:
-        """Raise if a special token is outside of the vocabulary, of two the larger, or the start of the target's."""
+        """Raise if a token is outside of both vocabularies, or the start outside of the target's."""
         config: Any = self
         source, target = config.vocab_size, getattr(config, "target_vocab_size", config.vocab_size)
         for name in TOKEN_IDS:
@@ -236,7 +236,7 @@ class TargetVocabulary:
 def with_calibration(values: dict[str, Any], name_or_path: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Add the calibration that an export has beside its config.json.
 
-    settings: keywords of `from_pretrained`, of which some say where files are.
+    settings: keywords of `from_pretrained`.
     """
     if "auto_map" not in values or "coverage_calibration" in values:
         return values

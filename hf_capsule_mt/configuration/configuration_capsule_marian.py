@@ -54,7 +54,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     r"""
     Configuration of [`CapsuleMarianModel`] and [`CapsuleMarianMTModel`]. With its defaults the model is Marian.
 
-    The fields of [`~transformers.MarianConfig`] mean what they mean there. Further fields, and the padding:
+    The fields of [`~transformers.MarianConfig`] mean the same there. Others, and the padding:
 
     Args:
         pad_token_id (`int`, *optional*, defaults to 58100):
@@ -247,7 +247,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     @property
     def layer_aggregation_residual(self) -> bool:
-        """The old name of `layer_aggregation_placement`, to be read alone."""
+        """The old name of `layer_aggregation_placement`, read-only."""
         return self.layer_aggregation_placement == "adds"
 
     @property
