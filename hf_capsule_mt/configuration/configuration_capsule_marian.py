@@ -54,7 +54,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     r"""
     Configuration of [`CapsuleMarianModel`] and [`CapsuleMarianMTModel`]. With its defaults the model is Marian.
 
-    The fields of [`~transformers.MarianConfig`] mean the same there. Others, and the padding:
+    The fields of [`~transformers.MarianConfig`] mean the same. Padding, and others:
 
     Args:
         pad_token_id (`int`, *optional*, defaults to 58100):
