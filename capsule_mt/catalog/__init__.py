@@ -1,4 +1,4 @@
 """Models by name: catalogs that list them, downloads, and the cache.
 
-Other subpackages mostly need `resolve`: it returns the folder of a model, and downloads the model first if necessary.
+Other subpackages mostly need `model_folder`: it returns the folder of a model, downloaded first if necessary.
 """

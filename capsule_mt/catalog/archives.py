@@ -2,7 +2,7 @@
 
 The cache is keyed by the SHA-256 of the archive. A process with limits of time and memory reads the archive, and
 another one loads the model: what does not load does not stay in the cache. A package of Argos Translate (.argosmodel)
-is such an archive, too: its model is in the folder `model`, and two files beside that folder belong to it.
+is such an archive, too: its model is in the folder `model`, beside its metadata and its tokenizer.
 """
 
 import errno

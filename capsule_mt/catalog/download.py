@@ -1,4 +1,4 @@
-"""Download files over HTTP: complete or not at all, with checksums, resuming after a broken connection."""
+"""Download files over HTTP: complete or not at all, with a catalog's checksums, resuming after a broken connection."""
 
 import contextlib
 import hashlib
@@ -62,10 +62,10 @@ def read_json(url: str) -> Any:
 
 
 def download(file: RemoteFile, folder: Path, on_bytes: Callable[[int], object] = lambda count: None) -> None:
-    """Download a file into a folder, unless it is there. An interrupted download is resumed.
+    """Download a file into a folder, unless it is there. An interrupted download is resumed if the server can.
 
     Args:
-        on_bytes: called with the number of bytes that arrived; negative if bytes must be downloaded again.
+        on_bytes: called with the number of bytes that are there or arrive; negative if they must be downloaded again.
     """
     target = folder / file.name
     part, part_facts = folder / f"{file.name}.part", folder / f"{file.name}.part.json"

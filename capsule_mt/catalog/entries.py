@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capsule_mt.messages import shown
-from capsule_mt.text.languages import TAG, without_region
+from capsule_mt.text.languages import REGION, TAG, without_region
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,10 @@ LANGUAGE = r"[a-z]{2,3}(?:_[a-z0-9]+)*"
 PAIR = rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})(?::(?P<size>[a-z][a-z0-9-]*))?"
 # opus-mt-en-de, opus-mt-tc-big-en-pt, outputs/en-de
 PAIR_SUFFIX = r"(?:^|[-_/])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$"
+# opus-mt-en-pt-BR, whose end would else be a pair: case matters
+SUFFIX_WITH_REGIONS = (
+    rf"(?:^|[-_/])(?P<source>[a-z]{{2,3}})(?:[-_]{REGION})?-(?P<target>[a-z]{{2,3}})(?:[-_]{REGION})?$"
+)
 # the parent of cache folders by platform: an environment variable, or else a folder in the user's home
 CACHE_PARENTS = {
     "linux": ("XDG_CACHE_HOME", ".cache"),
@@ -34,11 +38,11 @@ SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 
 
 class CatalogError(ValueError):
-    """A model is in no catalog, or cannot be downloaded now. The message says what to do."""
+    """A model is in no catalog, or cannot be downloaded or unpacked."""
 
 
 class DownloadError(OSError):
-    """A file could not be downloaded. The message names its URL; `status` is the server's answer, if it sent one."""
+    """A file could not be downloaded. The message names its URL; `status` is the server's answer if it is an error."""
 
     status: int | None = None
 
@@ -58,7 +62,7 @@ class RemoteFile(NamedTuple):
 class CatalogEntry(NamedTuple):
     """A model that can be downloaded.
 
-    licence: its SPDX identifier; "unknown" if the catalog names none.
+    licence: as the catalog names it, mostly by its SPDX identifier; "unknown" if it does not.
     author, page: for attribution: who made the model, and the page that describes it.
     texts: names and contents of files that we write ourselves, beside the downloaded ones.
     problem: why this program cannot read the files; empty if it can.
@@ -79,7 +83,7 @@ class CatalogEntry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The total bytes of the files whose size the catalog gives, which are nearly all."""
+        """The total bytes of the files whose size the catalog gives."""
         return sum(file.size or 0 for file in self.files)
 
     @property
@@ -117,12 +121,12 @@ def without_regions(name: str) -> str:
 
 def languages_in(name: str) -> tuple[str, str] | None:
     """Return the source and target language in the name of a model, if it names them; without their regions."""
-    pair = pair_named(name) or re.search(PAIR_SUFFIX, name, re.IGNORECASE)
+    pair = pair_named(name) or re.search(SUFFIX_WITH_REGIONS, name) or re.search(PAIR_SUFFIX, name, re.IGNORECASE)
     return None if pair is None else (pair["source"].lower(), pair["target"].lower())
 
 
 def languages_and_folder(text: str) -> tuple[str, str] | None:
-    """Split a mistyped SRC-TGT=FOLDER such as "english-pt=outputs/one" or "en-pt:one/two"; `None` for other texts."""
+    """Split a text such as "english-pt=outputs/one" or "en-pt:one/two", languages and a folder; `None` for others."""
     match = re.fullmatch(r"(?P<languages>[^/\\]{2,40})(?P<separator>=|:(?!//))\s*(?P<folder>.*)", text)
     if match is None or pair_named(text) or os.path.exists(text):
         return None
@@ -178,7 +182,7 @@ def is_offline(*names: str) -> bool:
 
 
 def safe_name(path: str, catalog: str) -> str:
-    """Return the file name in a catalog's path; refuse anything else, since anybody may have written the catalog."""
+    """Return the file name at the end of a catalog's path, which anybody may have written; refuse an unsafe one."""
     name = path.rpartition("/")[2]
     if not re.fullmatch(SAFE_NAME, name):
         raise CatalogError(f"{catalog}: {shown(path)} does not end in a safe file name (letters, digits and ._+-)")

@@ -123,7 +123,7 @@ def _pickled_weights(name: str, revision: str, listing: dict[str, dict[str, Any]
 
 
 def search_hub(query: str) -> list[CatalogEntry]:
-    """Return the entries, without files, of OPUS-MT models whose names contain all words of a query."""
+    """Return the entries, without files, of at most 20 OPUS-MT models that the hub finds by a query."""
     parameters = urllib.parse.urlencode({"author": OPUS, "search": query, "limit": 20})
     entries = []
     for facts in _get(f"/api/models?{parameters}", f"{OPUS}, {query!r}"):

@@ -1,4 +1,4 @@
-"""Mozilla's registry of Firefox Translations models: one JSON file that lists gzip-packed model files.
+"""Mozilla's registry of Firefox Translations models: one JSON file that lists packed model files.
 
     {"baseUrl": "https://...", "models": {"en-pt": [{"architecture": "base-memory", "releaseStatus": "Release",
      "files": {"model": {"path": ..., "uncompressedSize": ..., "uncompressedHash": ...}, "vocab": {"path": ...},
@@ -61,7 +61,7 @@ def registry_url() -> str:
 def read_registry() -> list[CatalogEntry]:
     """Return the entries of the registry, the best of each pair first.
 
-    A cached copy serves for a day, and longer while the network cannot be used.
+    A cached copy serves for a day, and longer while no newer one can be downloaded.
     """
     from capsule_mt.catalog.download import read_json  # late: downloaded models need no HTTP
 

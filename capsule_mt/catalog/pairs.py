@@ -128,7 +128,7 @@ def _without_region(code: str) -> str:
 
 
 def pair_of(path: str) -> LanguagePair | None:
-    """Return the pair of a checkpoint's training recipe, tokenizer or vocabulary, or else that of its name."""
+    """Return the pair that a model's recipe, tokenizer, package, name or vocabulary tells; `None` if none does."""
     result_file, tokenizer_file, package_file = (
         os.path.join(path, name) for name in ("train_result.json", "tokenizer_config.json", "metadata.json")
     )

@@ -43,7 +43,7 @@ class DownloadedModel(NamedTuple):
 
 
 def resolve(name_or_folder: str | os.PathLike[str]) -> str:
-    """Return the folder of a model: a folder as it is, a `.zip` unpacked, a name after downloading it if necessary.
+    """Return the folder of a model: a folder as it is, an archive unpacked, a name after downloading it if necessary.
 
     A name is a language pair of Mozilla's registry such as "en-pt", or a model of the Hugging Face hub such as
     "Helsinki-NLP/opus-mt-de-en" ("opus-mt-de-en" for short).
@@ -71,7 +71,7 @@ def name_of(text: str | os.PathLike[str]) -> str:
 def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
     """Return the chain of models that translates: one model, or two that pivot through English.
 
-    A downloaded model of the pair is preferred, then the registry's model of the pair, then two models.
+    A downloaded model of the pair is preferred, then, unless offline, the registry's, then two models.
     """
     if os.path.exists(name_or_folder):
         return (os.fspath(name_or_folder),)

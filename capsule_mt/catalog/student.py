@@ -1,6 +1,6 @@
 """A student of Firefox Translations: what Mozilla's metadata say of it, and its card, the hub's README.md.
 
-The card has the lines that `hf_capsule_mt.hub.cards.renamed_card` looks for, so a push only renames it.
+The card has the lines that `hf_capsule_mt.hub.cards.renamed_card` looks for, so a push renames it, and names its code.
 """
 
 import json
@@ -93,7 +93,7 @@ class Student(NamedTuple):
     """What is known of a student.
 
     details: further facts by their names, such as its version.
-    scores: a row for each metric: its name and its value, as Mozilla states them.
+    scores: the names and values of the metrics on FLORES, as Mozilla states them.
     """
 
     source: str

@@ -324,6 +324,8 @@ def test_a_region_downloads_the_model_of_its_language(registry):
         ("eng_Latn-por_Latn=model", ("eng_Latn", "por_Latn")),
         ("en_XX-pt_XX=model", ("en_XX", "pt_XX")),
         ("Helsinki-NLP/opus-mt-en-pt", ("en", "pt")),
+        ("someone/opus-mt-en-pt-BR", ("en", "pt")),
+        ("someone/opus-mt-pt-BR-en", ("pt", "en")),
     ],
 )
 def test_the_pair_of_a_name_with_a_region(text, pair):
