@@ -63,10 +63,10 @@ def refusal_of(name: object) -> str | None:
 
 
 def refuse_binary(beginning: bytes, name: object, encoding: str | None = None) -> None:
-    """Raise an error for a file that does not begin as text.
+    """Raise an error if a file begins as a binary format does, or if its beginning has NUL bytes.
 
     Args:
-        encoding: the requested encoding; without one, the text must be UTF-8, which does not have NUL bytes.
+        encoding: the requested encoding; without one, only a byte-order mark of UTF-16 or UTF-32 allows NUL bytes.
     """
     for signature, kind, advice in SIGNATURES:
         # a text may begin with "RIFF" or "ID3", too: signatures of letters count only beside NUL bytes

@@ -53,7 +53,7 @@ def is_utf8(content: bytes) -> bool:
 
 
 def encoding_hint(content: bytes) -> str:
-    """Return the end of an error message: the likely encoding of these bytes, and what to do."""
+    """Return the end of an error message: the likely encoding of these bytes, if any, and what to do."""
     likely = likely_encoding(content)
     if likely is None:
         return "; if it is text, save it as UTF-8 or name its encoding by `--encoding`"

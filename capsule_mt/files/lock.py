@@ -18,7 +18,7 @@ class OutputTakenError(BlockingIOError):
 
 
 def write_alone(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file while no other process writes it, whole or not at all; remove what killed processes left of it."""
+    """Write a file as `write_output` does, while no other process does; remove what killed processes left of it."""
     with contextlib.nullcontext() if is_stream(path) else lock_output(path, wait=True):
         remove_partials(Path(path))
         write_output(path, content)
@@ -36,7 +36,7 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
         wait: wait for another process that holds the lock.
 
     Raises:
-        OutputTakenError: Another process holds the lock; the error names it.
+        OutputTakenError: Another process holds the lock; the error names it, if it is known.
     """
     target = Path(path).resolve()
     file = target / ".lock" if target.is_dir() else target.with_name(f".{target.name}.lock")
@@ -64,10 +64,10 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
 
 @contextlib.contextmanager
 def open_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder that gets the name `path` once the block has ended without an error.
+    """Yield the path of a folder that the block makes; it gets the name `path` if the block ends without an error.
 
-    `path` must be new or empty, and is empty again after an error. No other process writes it meanwhile, and what a
-    killed one left is removed. Errors of writing name `path`.
+    `path` must be new or empty, and is so again after an error. No other process writes it meanwhile, and what a
+    killed one left is removed. Errors of writing are named as by `naming_errors`.
     """
     import shutil  # late: not every lock is a folder's
 

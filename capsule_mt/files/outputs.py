@@ -61,7 +61,7 @@ def check_output_folder(path: "Path") -> None:
 
 
 def check_new_folder(path: "Path") -> None:
-    """Raise an error if a folder of this name cannot be written, or has files already."""
+    """Raise an error if a folder of this name cannot be written, has files already, or is the current one."""
     check_output_folder(path)
     if not path.exists():
         return
@@ -102,8 +102,8 @@ def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` once the block has ended without an error.
 
-    A link stays, and the file that it names is replaced. A stream is written directly. An error of writing names
-    `path`.
+    A link stays, and the file that it names is replaced. A stream is written directly. Errors are named as
+    by `naming_errors`.
     """
     with naming_errors(path):
         if is_stream(path):
@@ -141,7 +141,7 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def read_object(path: str | os.PathLike[str], max_size: int = MAX_OBJECT) -> dict[str, Any] | None:
-    """Return the object in a JSON file, or `None` if the file is missing, damaged, too large, or a pipe."""
+    """Return the object in a JSON file, or `None` if no such file of at most `max_size` bytes can be read."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
             return None

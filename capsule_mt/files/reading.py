@@ -29,7 +29,7 @@ def decode_lines(
         encoding: by default UTF-8.
 
     Raises:
-        ValueError: The text is not in this encoding, or the gzip stream is damaged or cut off; with `name` and line.
+        ValueError: It is not text in this encoding, or the gzip stream is damaged or cut off.
     """
     lines = _decode_utf8(stream, name)
     if encoding is not None:
@@ -130,7 +130,7 @@ def _decode_by_wrapper(stream: "BinaryIO | LiveLines", name: str | os.PathLike[s
 def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
     """Return the text of a file; without an `encoding`, by its byte-order mark, or else as UTF-8.
 
-    If the bytes are not in that encoding, the error names the line and the encoding that the file looks like.
+    If the bytes are not in that encoding, the error names the line, and the likely encoding if there is one.
     """
     from capsule_mt.files.encodings import MAX_SAMPLE, check_encoding, encoding_hint, encoding_of_mark  # late
 

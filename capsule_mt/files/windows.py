@@ -1,4 +1,4 @@
-"""Translate files of any size in windows: memory stays constant, and an interrupted run resumes."""
+"""Translate files of any size in windows of lines; a run that writes files resumes after an interruption."""
 
 import contextlib
 import json
@@ -275,7 +275,7 @@ def holding_back(stream: IO[bytes]) -> Iterator[HeldBack]:
 
 
 class Pace:
-    """Chooses how many lines to translate at once: as many as take `SECONDS_AT_ONCE` at the latest speed."""
+    """Chooses how many lines to translate at once: `SECONDS_AT_ONCE` at the latest speed, at least `FIRST_LINES`."""
 
     def __init__(self) -> None:
         self.num_lines = FIRST_LINES

@@ -28,7 +28,7 @@ def send(stream: BinaryIO, message: dict[str, Any], contents: Sequence[bytes] = 
 def receive(
     stream: BinaryIO, max_head: int = MAX_HEAD, max_contents: int = MAX_CONTENTS
 ) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the next message; raise an `EOFError` at the end of the stream, or in an incomplete message."""
+    """Return the next message; raise an `EOFError` at the end of the stream, or for an incomplete or too large one."""
     (length,) = LENGTH.unpack(_exactly(stream, LENGTH.size))
     if length > max_head:
         raise EOFError(f"a message of {length} bytes")
