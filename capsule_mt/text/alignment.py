@@ -50,7 +50,7 @@ def links_of(
 
 
 def restored_links(source: Piece, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
-    """Move links of a decoded translation to its restored text, and link each kept item to its copy."""
+    """Move links of a decoded translation to the words that its restored text has, and link kept items to copies."""
     decoded_words, words = list(WORDS.finditer(folded(decoded))), list(WORDS.finditer(folded(text)))
     matcher = difflib.SequenceMatcher(
         None, [word[0] for word in decoded_words], [word[0] for word in words], autojunk=False

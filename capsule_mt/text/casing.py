@@ -3,9 +3,8 @@
 Lines in Title Case, and short ones, stay as they are: they are mostly strings of programs and headings, whose words
 are often names, and abbreviations.
 
-Models have seen few such lines. The vocabulary tells which words are names: a name's capitalised form has a lower id
-than its lowercase form, since ids grow as frequencies fall. The rules see a `Form`, where an item is one character;
-each letter replaces a letter.
+The vocabulary tells which words are names: a name's capitalised form has a lower id than its lowercase form, since
+ids grow as frequencies fall. The rules see a `Form`, where an item is one character; each letter replaces a letter.
 """
 
 import re
@@ -36,7 +35,7 @@ Lines = list[tuple[Span, str]]
 
 
 def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = None) -> tuple[str, Lines]:
-    """Return a text with each line in sentence case, and the lines that have another one."""
+    """Return a text with its lines in CAPITALS or lowercase in sentence case, and the spans and cases of these."""
     casing = Casing(vocabulary, language)
     written: list[str] = []
     lines: Lines = []
@@ -51,7 +50,7 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
 
 
 def restored_case(translation: str, case: str | None, vocabulary: Vocabulary, language: str | None = None) -> str:
-    """Return a translation, whose items are `ITEM`s, in the case of its source, letter for letter."""
+    """Return a translation, whose items are `ITEM`s, in CAPITALS or with a lowercase start, as its source."""
     if case == CAPITALS:
         dotless_i = has_dotless_i(language)
         return "".join(capital(letter, dotless_i) for letter in translation)
@@ -83,7 +82,7 @@ class Casing(NamedTuple):
         return (self._with_names(cased), LOWERCASE, len(line)) if is_lowercase else (cased, LOWERCASE, first + 1)
 
     def without_capitals(self, text: str) -> str | None:
-        """Return a text in capitals in sentence case; `None` for any other text."""
+        """Return a text in capitals in sentence case; `None` for a short one, and for any other text."""
         if not text.isupper() or sum(map(len, re.findall(CASED_WORD, text))) < MIN_LETTERS:
             return None
         # in other languages, "\u0130" becomes two characters in lowercase, and offsets must stay valid
@@ -93,7 +92,7 @@ class Casing(NamedTuple):
         return self._with_names("".join(cased))
 
     def with_lowercase_start(self, translation: str) -> str:
-        """Return a translation without the capital of its first word, unless the word is a name, or "I"."""
+        """Return a translation without the capital of its first word, unless it is a name, "I" or like "McX"."""
         word = next(iter(_words(translation)), None)
         if word is None or not word[0][0].isupper() or word[0][1:] != word[0][1:].lower():
             return translation
@@ -184,7 +183,7 @@ def has_dotless_i(language: str | None) -> bool:
 
 
 def capital(letter: str, dotless_i: bool = False) -> str:
-    """Return the capital of a letter; the letter itself if its capital is two letters."""
+    """Return the capital of a letter, \u1e9e of \xdf; the letter itself if its capital is several letters."""
     if letter == "\xdf":
         return "\u1e9e"
     if letter == "i" and dotless_i:

@@ -33,9 +33,8 @@ class Detected(NamedTuple):
 class Detector:
     """Detects the language of a text among candidates.
 
-    A confidence is the probability among all of py3langid's languages, as LibreTranslate's is among all of its
-    detector's: a text in a language that is not a candidate has a low one for each candidate. The first detection
-    loads the model.
+    A confidence is the probability among all of py3langid's languages: a text in a language that is not a candidate
+    has a low one for each candidate. The model is loaded when it is first needed.
 
     Args:
         languages: ISO 639-1 codes of the candidates; by default, all languages of py3langid. Others are ignored.

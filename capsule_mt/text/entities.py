@@ -11,7 +11,7 @@ ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});")
 
 @lru_cache(maxsize=1024)
 def character_of(entity: str) -> str | None:
-    """Return the character of an entity; `None` for "&lt;", "&gt;" and what HTML does not know."""
+    """Return the character of an entity; `None` for "&lt;", "&gt;", two characters, and what HTML does not know."""
     from html import unescape  # late: few texts have entities
 
     character = unescape(entity)
@@ -19,7 +19,7 @@ def character_of(entity: str) -> str | None:
 
 
 def without_entities(text: str) -> str:
-    """Return a text with the characters of its entities."""
+    """Return a text with the characters of its entities, as far as `character_of` has them."""
     return ENTITY.sub(lambda match: character_of(match[0]) or match[0], text)
 
 

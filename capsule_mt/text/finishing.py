@@ -121,7 +121,7 @@ def mark_of(ending: str) -> str:
 
 
 def with_ending(translation: str, ending: str) -> str:
-    """Return a translation with this ending instead of its final mark, or after its last letter if it lacks one.
+    """Return a translation with this ending instead of its final mark, or at its end after a letter or digit.
 
     It stays as it is if its final mark is another than `mark_of(ending)`.
     """

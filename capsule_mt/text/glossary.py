@@ -55,7 +55,7 @@ class Glossary:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Glossary":
-        """Read a file with `term<tab>translation` on each line; a term without a translation stays as it is."""
+        """Read lines of `term<tab>translation`, without blank and `#` ones; a term without a translation stays."""
         from capsule_mt.files.reading import iterate_lines  # late: only for files
 
         terms: dict[str, str] = {}
@@ -92,7 +92,7 @@ class Glossary:
 
 
 def glossary_of(glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None) -> Glossary | None:
-    """Return a glossary as it is, or one made from a dictionary or a file."""
+    """Return a glossary, or `None`, as it is, or one made from a dictionary or a file."""
     if glossary is None or isinstance(glossary, Glossary):
         return glossary
     if isinstance(glossary, Mapping):

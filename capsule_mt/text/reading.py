@@ -1,8 +1,8 @@
-"""What goes through a model at once: a part of a form, without tags, and with stand-ins for items.
+"""What goes through a model at once: a part of a form, without tags, and with stand-ins for some items.
 
 A model reads placeholders, URLs and numbers, and mostly copies them. If it loses one, the sentence is translated again
-with a stand-in that models copy more often, such as a name. A placeholder for a number has a number as its stand-in
-from the start, and so has what the vocabulary lacks.
+with a stand-in that models copy more often, such as a name. A placeholder for a number, and what the vocabulary
+lacks, have stand-ins from the start.
 """
 
 import re
@@ -355,7 +355,7 @@ class Piece:
         return stand_ins
 
     def with_stand_ins(self, lost: Sequence[int]) -> "Piece | None":
-        """Return this piece with new stand-ins for lost items; `None` if they have run out."""
+        """Return this piece with new stand-ins for lost items; `None` if they have run out, or after `MAX_ROUNDS`."""
         tried = (*self.tried, frozenset(self.stand_ins[index] for index in lost if index in self.stand_ins))
         unchanged = {index: self.stand_ins[index] for index in self.stand_ins.keys() - {*lost}}
         stand_ins = self._with_unused(lost, unchanged, tried)

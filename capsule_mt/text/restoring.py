@@ -80,7 +80,7 @@ class Layout:
         self.paired_marks = {tag for tag in self.partners if source.parts[tag].edit.row == "emphasis"}
 
     def tags(self) -> list[tuple[int, str]]:
-        """Return the offset in the translation and the text of each tag, in order."""
+        """Return the offsets in the translation and the texts of tags, in order; emphasis of no word is dropped."""
         positions: list[tuple[int, int]] = []
         # no recursion: elements may be nested deeply
         pending: list[Inside | tuple[int, int]] = [Inside(self.source.tags, 0, len(self.words))]
@@ -217,7 +217,7 @@ class Layout:
 
 
 def restored(source: Piece, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
-    """Return the text of a translation with the items and tags of its source, and without those the model invented.
+    """Return the text of a translation with the items and tags of its source, without others but `FREE_KINDS`.
 
     Args:
         source: what the model has read.

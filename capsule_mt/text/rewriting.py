@@ -169,7 +169,7 @@ class Form:
 class Rewriter(NamedTuple):
     """What a call decides about the table.
 
-    vocabulary: of the source; without one, no row asks about it.
+    vocabulary: of the source; `keep` rows do not ask about it.
     kinds: what is kept.
     copies: whether rules about numbers, case and sentences apply.
     normalises: whether the model reads the plain forms of characters.

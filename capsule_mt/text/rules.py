@@ -1,4 +1,4 @@
-r"""The table of rules: every change that we make to what people typed is a row.
+r"""The table of rules: most changes that we make to what people typed are rows.
 
 `rewriting` interprets the table. The build of `web` writes it into interface.js for JavaScript, and `python -m
 tools.rules` prints docs/rules.md, with what each row earns on natural text by lab/rules.py. Columns:
@@ -11,22 +11,21 @@ stage    when it runs. `keep` and `form` run together, in one scan of the user's
 kind     of `keep` and `late` rows ("languages": of models with tokens of target languages): what the argument `keep` and `parts_of` call it. A row of a kind is tried only if
          the call keeps that kind. The other kinds than `KEEP_KINDS` are kept unless copying is off.
 needs    a pattern that is cheap to search for: without a match of it in the text, the row is not tried.
-match    the pattern. `<group>` and `<point>` stand for the source language's signs between groups of three digits and
-         before decimals, as they are written between brackets. A `late` row is matched against a copy of the form
-         with `LACKED_LETTER`, `LACKED_SIGN` or, of mathematics (category Sm), `LACKED_FORMULA` for each character
-         that the vocabulary lacks, and U+0301 for each mark that combines; `<lacked>` and `<formula>` stand for these.
+match    the pattern. A `late` row is matched against a copy of the form with `LACKED_LETTER`, `LACKED_SIGN` or, of
+         mathematics (category Sm, and & * @ ^), `LACKED_FORMULA` for each character that the vocabulary lacks, and
+         U+0301 for each mark that combines; `<lacked>` stands for any of the first three, `<formula>` for the last.
 model    what the model reads instead: a text; `COPY`: the match itself, or a stand-in for it; "" nothing; `BREAK`: a
-         line break; or ":function", a function of `rewriting` that returns one of these. If it returns `None`, or the
-         match itself, nothing changes, and other rows may match there.
-back     what the translation has for it: `COPY`, the user's characters; ":function"; `None`: whatever the model writes.
+         line break; or ":name" of code, mostly a function of `rewriting` that returns one of these. If it returns
+         `None`, or for `form` and `late` rows the match itself, nothing changes, and other rows may match there.
+back     what the translation has for it: `COPY`, the user's characters; ":name"; `None`: whatever the model writes.
 when     a condition beside `kind`: "lacks X" (the vocabulary lacks this character), "no ordinals" (of the source
          language), "unpaired" (no partner of a sign in the match stands in the sentence), "fr" (target).
 example  a text, and `read`, what a model from English to Portuguese reads of it whose vocabulary has the
-         characters of ASCII, "€", "à" and the words "so", "of", "is" and "it"; both languages run these.
+         characters of ASCII, "€", "à" and the words "so", "of", "is" and "it" (of `back`: what it becomes).
 
-An item, that is, a match with `COPY`, is one character of the form, `ITEM`: rules about case, sentences and edges need
-no knowledge of items. Matches with "" or `BREAK` and a `back` are tags: they stand between characters of the form. In
-a translation, `back` rows and `finishing` see an item as one `ITEM`, and a tag as one `TAG_MARK`.
+An item, that is, a match with `COPY`, is one character of the form, `ITEM`, whatever it holds. Matches with "" or
+`BREAK` and a `back` are tags: they stand between characters of the form, or are one `BREAK`. In a translation, `back`
+rows and `finishing` see an item as one `ITEM`, and a tag as one `TAG_MARK`.
 """
 
 from collections.abc import Callable, Sequence

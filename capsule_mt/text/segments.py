@@ -1,4 +1,4 @@
-"""Cut texts into pieces for the model, batch the pieces, and join their translations."""
+"""Cut texts into pieces for the model, and join the translations of the pieces."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -45,8 +45,8 @@ class Document:
         the vocabulary, words of more than `MAX_WORD` characters, and lines in another language.
     tgt_lang: the language of the token that the text begins with; `None` if it has none.
     language_spans: the tokens of target languages in the text, such as ">>deu<<", which are never copied.
-    num_tokens, num_unknown: the number of tokens, and of those for something that the vocabulary lacks. Tokens of kept
-        items, such as placeholders, do not count: they are copied anyway.
+    num_tokens, num_unknown: the number of tokens, and of those for something that the vocabulary lacks. Tokens of
+        other kept items, such as placeholders, do not count: they are copied anyway.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Segmenter(NamedTuple):
         return changed if spans and self._fits(changed) else piece
 
     def label_forms(self, label: Piece) -> list[Piece]:
-        """Return other forms of a label that the vocabulary has: with a colon, and in lowercase with a colon."""
+        """Return other forms of a label that the vocabulary has: with a colon and, if capitalised, in lowercase."""
         forms = [label.with_colon()]
         if label.text[:1].isupper() and label.text[1:] == label.text[1:].lower():
             forms.append(forms[0].lowercased())
@@ -375,8 +375,8 @@ def join_translations(
 ) -> tuple[str, list[int]]:
     """Join the translations of the pieces with the text between them, mostly a space; return the offset of each, too.
 
-    Sentences of Chinese and Japanese are joined without a space, and others with one, whatever the text has. Quotes
-    around a sentence are those of the target `language`, if that is known.
+    If only spaces are between them, sentences of Chinese and Japanese are joined without one, and others with one or
+    more. Typographic quotes around a sentence become those of the target `language`, if it has only one pair.
     """
     joined = ""
     starts: list[int] = []
@@ -394,7 +394,7 @@ def edits_of(document: Document) -> tuple[Edit, ...]:
     """Return what was changed in a text before a model read it, in order; offsets are those of the text.
 
     An item has what the model read for it: itself, or a stand-in; `None` if no model read it. Text before, between and
-    after sentences that is copied has the row "edge", and a line in another case the row of its case.
+    after sentences that is copied and has no other edit has the row "edge", a line in another case that of its case.
     """
     form = document.form
     if form is None:

@@ -3,17 +3,7 @@
 The rules know what ends a sentence in languages that write `.`, `!` and `?` (and Greek's `;`, if the language is
 stated), and the full stops of Chinese, Japanese, Arabic, Persian, Urdu, the languages of India, Burmese, Khmer,
 Armenian and Amharic. Thai and Lao do not mark the end of a sentence: their text is cut at line breaks, and where it is
-longer than a model takes. In doubt the rules do not cut: a pair of sentences translates better than half a sentence.
-
-The alternative, sentencex 1.0.32, gets fewer boundaries right. F1:
-
-    test set                                    sentencex   these rules
-    newstest 2008-2014, six joined, German      0.931       0.948
-    newstest 2008-2014, six joined, English     0.939       0.953
-    UD English EWT, documents joined, train     0.825       0.864
-    UD English EWT, documents joined, dev+test  0.811       0.774
-    Tatoeba, six joined, German                 0.993       0.994
-    Tatoeba, six joined, English                0.990       0.994
+longer than a model takes. In doubt the rules do not cut.
 """
 
 import re
@@ -129,7 +119,7 @@ def _stops_and_breaks(stops: str) -> re.Pattern[str]:
 def rules_of(language: str | None) -> Rules:
     """Return the rules of a language; without one, or without its abbreviations, with those of all languages.
 
-    Of these, words of other languages (`WORDS_ELSEWHERE`) only count if they are English abbreviations.
+    Of these, words of other languages (`WORDS_ELSEWHERE`) only count if `ABBREVIATIONS["en"]` has them.
     """
     code = language_code(language) or ""
     final_abbreviations = _words_of(FINAL_ABBREVIATIONS, code)
@@ -157,7 +147,7 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
     """Return the spans of the sentences of a text, without the space between them; none for a blank text.
 
     A line break or a tab ends a sentence. `language` is a code such as "de", "de_DE" or "deu_Latn"; without it, the
-    abbreviations of all languages count, except those that are words of another one, such as German "max.".
+    abbreviations of all languages count, except most that are words of another one, such as German "max.".
     """
     rules = rules_of(language)
     if text[:2].isalpha():
@@ -203,7 +193,7 @@ def _quotes_in(line: str) -> list[Span]:
 def split_to_fit(text: str, span: Span, fits: Callable[[Span], bool]) -> list[Span]:
     """Cut a span near its middle until each piece fits: at the end of a clause, else at a space, else anywhere.
 
-    A single character is never cut, even if it does not fit.
+    A single code point is never cut, even if it does not fit.
     """
     pieces: list[Span] = []
     pending = [stripped(text, span)]  # a stack: the leftmost piece comes last, so that `pieces` are in order

@@ -77,7 +77,7 @@ class Vocabulary:
 
     @_remembered
     def log_rank(self, word: str) -> float:
-        """Return how rare a word is: about its negative log-probability, less a constant for each of its tokens.
+        """Return how rare a word is: about its negative log-probability.
 
         Vocabularies are sorted by frequency, and the frequency of a token falls as 1 / rank (Zipf's law).
         """
@@ -98,7 +98,7 @@ class Vocabulary:
 
     @_remembered
     def form(self, cluster: str) -> str:
-        """Return the first form of a character with its accents that the vocabulary has, down to plain ASCII."""
+        """Return the first form of a character with its accents that the vocabulary has, or else its own."""
         if cluster.isascii():
             return cluster
         shown = visible(cluster)
@@ -149,7 +149,7 @@ def combines(character: str) -> bool:
 
 
 def folded(text: str) -> str:
-    """Return a text in lowercase with plain quotes, character for character."""
+    """Return a text in lowercase with plain quotes, dashes and spaces, character for character."""
     return "".join(map(_folded_character, text))
 
 
