@@ -33,7 +33,7 @@ class ParsedApart:
 
 
 def parse_apart(content: bytes, format: str, *, name: object, **options: Any) -> Parsed:
-    """Return what `parse` returns for these options; a small file is read in this process."""
+    """Return what `parse` returns for these options; a small file that is not a package is read in this process."""
     if len(content) < SMALL and not content.startswith(PACKAGE):
         return parse(content, format, name=name, **options)
     check_options(format, str(name), options.get("column"), options.get("flag_all", False))

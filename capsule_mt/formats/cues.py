@@ -54,7 +54,7 @@ Block = str | Cue
 
 
 def srt_blocks(text: str) -> list[Block]:
-    """Return the cues of SubRip and all text between them.
+    """Return the cues of SubRip, rolling ones merged, and all text between them.
 
     Its readers end a cue at the head of the next: blank lines may be missing between cues, and occur in their text.
     """
@@ -66,7 +66,10 @@ def srt_blocks(text: str) -> list[Block]:
 
 
 def vtt_blocks(text: str) -> list[Block]:
-    """Return the cues of WebVTT and all text between them. An empty line ends a cue; one of spaces does not."""
+    """Return the cues of WebVTT, rolling ones merged, and all text between them.
+
+    An empty line ends a cue; one of spaces does not.
+    """
     parts = re.split(r"((?:^|\n)\n+)", text)
     return _merged([block for part in parts for block in _cues_of(_lines(part))])
 

@@ -13,7 +13,7 @@ class Entities:
     A reference stays if its character also stands in the text as it is, since nothing would tell the two apart.
 
     Args:
-        stays: whether a reference stays in any case.
+        stays: matches references that stay in any case.
     """
 
     def __init__(self, text: str, stays: "re.Pattern[str] | None" = None) -> None:

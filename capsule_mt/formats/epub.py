@@ -1,4 +1,4 @@
-"""Electronic books (.epub): their pages, which are XHTML, in reading order, and their tables of contents."""
+"""Electronic books (.epub): pages, first those in reading order, tables of contents, titles and descriptions."""
 
 import posixpath
 import re
@@ -35,7 +35,7 @@ FORMAT = Format(
 
 
 class EpubFile:
-    """A book. Pictures, styles, fonts and everything else stay as they are."""
+    """A book. Only its pages, its tables of contents and its package change."""
 
     keep = MARKUP
 

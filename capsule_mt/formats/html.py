@@ -1,4 +1,4 @@
-"""HTML: blocks of text with inline elements. The rest of the page stays as it is, byte for byte."""
+"""HTML: blocks of text with inline elements. The rest, but the `lang` of `<html>`, stays byte for byte."""
 
 import html
 import re

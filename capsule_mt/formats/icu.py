@@ -32,7 +32,7 @@ class NotIcuError(ValueError):
 class Branches(NamedTuple):
     """An argument with branches by their selectors; `head` is what stands before the first one.
 
-    A branch is a list of texts and arguments as it stands in the message, or a tree: a text, or one argument.
+    A branch is a list of texts and arguments, as it stands in the message.
     """
 
     head: str

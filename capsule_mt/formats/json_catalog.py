@@ -1,7 +1,7 @@
 """Catalogs in JSON: of i18next, vue-i18n, go-i18n and the like, of Chrome (messages.json), and of Flutter (.arb).
 
-Keys, layout and everything but texts stay byte for byte: also numbers, `true`, `false` and `null`. A file with more
-numbers and the like than texts is not a catalog, and is refused.
+Layout and everything but texts and the keys of plurals stay byte for byte: also numbers, `true` and `null`. A file
+with more numbers and the like than texts is not a catalog, and is refused.
 """
 
 import json

@@ -93,7 +93,7 @@ def is_copied(line: str) -> bool:
 
 
 def interrupts_paragraph(line: str) -> bool:
-    """Return whether a line cannot continue a paragraph."""
+    """Return whether a line is copied or has a title, so that it cannot continue a paragraph."""
     return is_copied(line) or title_of(line) is not None
 
 

@@ -34,7 +34,7 @@ FORMAT = Format(
 
 
 class OdtParagraph(Paragraph):
-    """A paragraph of mixed content. Spans without a format, and adjacent ones of one format, are not markup."""
+    """A paragraph of mixed content. Spans without a format are not markup; adjacent ones of one format are one."""
 
     def __init__(self, element: Element, plain_styles: frozenset[str]) -> None:
         self._plain_styles = plain_styles

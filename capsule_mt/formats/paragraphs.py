@@ -127,7 +127,7 @@ class DocumentPart(NamedTuple):
 
 
 class ParagraphFile:
-    """A document of paragraphs. Pictures, styles, comments and everything else stay as they are."""
+    """A document of paragraphs and descriptions of pictures. Everything else stays as it is."""
 
     keep = MARKUP
 

@@ -169,7 +169,7 @@ class PluralMessage:
         return {name: form.source for name, form in self._forms.items()}
 
     def filled(self, translations: Sequence[Translated]) -> dict[str, Translated]:
-        """Return the translation of each form; one that lost its number gets another form's, for review."""
+        """Return the translation of each form; one that lost its number gets another form's, if any, for review."""
         results = {name: _with_placeholder(translations[form.text_index], form) for name, form in self._forms.items()}
         complete = [result.text for result in results.values() if result.text is not None]
         for name, form in self._forms.items():

@@ -1,4 +1,4 @@
-"""PowerPoint presentations (.pptx): the texts of slides, tables, charts, diagrams and notes."""
+"""PowerPoint presentations (.pptx): the texts of slides, tables, diagrams and notes, and titles of charts."""
 
 import re
 from collections.abc import Iterator

@@ -34,7 +34,7 @@ FORMAT = Format(
 
 
 class PropertiesFile(TextCatalog):
-    """A catalog of Java, written in the encoding of its `content`."""
+    """A catalog of Java, written in UTF-8 if its `content` is and not ASCII, else in Latin-1 with escapes."""
 
     def __init__(self, text: str, name: str, language: str | None, content: bytes) -> None:
         self._ending = "\r\n" if "\r\n" in text else "\n"

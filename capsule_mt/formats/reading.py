@@ -57,7 +57,7 @@ def parse(
     Args:
         format: one of `INDEX`, or `PLAIN`.
         name: the file's name in messages.
-        encoding: by default the one that the file declares, else UTF-8.
+        encoding: by default the one that the file states, else that of its format, mostly UTF-8.
         column: the column of a table to translate, by its number from 1 or its name.
         language: the code of the target language, which some formats state.
         flag_all: flag every translation for review, not only those that fail a check.
@@ -71,7 +71,7 @@ def parse(
 
 
 def check_options(format: str, name: str, column: str | None, flag_all: bool) -> None:
-    """Raise a `ValueError` if a format does not have these options."""
+    """Raise a `ValueError` for an unknown format, or one that lacks or needs other options than these."""
     if format not in (PLAIN, *INDEX):
         raise ValueError(f"`format` must be one of {', '.join(INDEX)}, got {format!r}")
     if format in TABLES and column is None:
@@ -228,9 +228,9 @@ def translate_file(
 
         translate_file(page, "html", translator, name="page.html")
 
-    These cause a warning: a text that stays in the source language, a language that the file states and that changes,
-    a translation with other placeholders, in place of which some formats keep the text, and one of a plural form that
-    lost its number.
+    These cause a warning: a text that stays in the source language, a language of a `.po` that changes, a translation
+    with other placeholders, in place of which some formats keep the text, and one of a plural form that lost its
+    number.
 
     Args:
         translate: a `Translator`, or another callable that takes a list of texts, and `keep`, and returns a

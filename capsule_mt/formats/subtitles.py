@@ -132,7 +132,7 @@ class _Sentence:
 
 
 class SubtitleFile:
-    """A film's subtitles. Numbers, times, settings, notes and styles stay as they are."""
+    """A film's subtitles. Numbers, times, settings, notes and styles stay, but for rolling cues, which are merged."""
 
     keep = MARKUP
 
@@ -329,7 +329,7 @@ def _timed(text: str, parts: list[tuple[Cue, Line]]) -> list[str]:
 
 
 def cut(text: str, weights: Sequence[float], clause_shift: float = CLAUSE_SHIFT) -> list[str]:
-    """Cut a text at spaces into parts in proportion to these weights, preferably at clause ends.
+    """Cut a text at spaces, or else at CJK marks, into parts in proportion to weights, preferably at clause ends.
 
     clause_shift: the share of the text by which a cut may move to reach the end of a clause.
     """
@@ -370,7 +370,7 @@ def _shown(text: str) -> str:
 
 
 def wrapped(text: str, num_lines: int, max_line: int | None) -> str:
-    """Break a text into `num_lines` lines, or into more if one of them would have over `max_line` characters."""
+    """Break a text at spaces into `num_lines` lines, or up to `MAX_LINES` if one has over `max_line` characters."""
     if num_lines == 1 and (max_line is None or len(_shown(text)) <= max_line):
         return text
     if max_line is None:

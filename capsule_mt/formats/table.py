@@ -113,5 +113,5 @@ class TableFile:
 
 
 def shortened(text: str) -> str:
-    """Return the first `MAX_SHOWN` characters of a text for an error."""
+    """Return a text for an error, cut to `MAX_SHOWN` characters."""
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

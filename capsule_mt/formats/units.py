@@ -24,7 +24,7 @@ class FormatError(ValueError):
 
 @contextmanager
 def named_errors(name: str, format: str) -> Iterator[None]:
-    """Turn every error of a parser, also of the standard library's, into a `FormatError` that names the file."""
+    """Turn errors of a parser, but not a lack of memory, into a `FormatError` that names the file."""
     try:
         yield
     except (FormatError, MemoryError):  # a lack of memory is not a fault of the file
@@ -77,7 +77,7 @@ def note_of_branches(text: str) -> str:
 
 
 class Translated(NamedTuple):
-    """The translation of a unit, `None` if it failed; it `needs_review` if something seems to be left out."""
+    """The translation of a unit, `None` if it failed; it `needs_review` if there is something to check."""
 
     text: str | None
     needs_review: bool = False

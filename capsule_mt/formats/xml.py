@@ -1,7 +1,7 @@
 """XML as a tree that keeps the bytes of the file, so that unchanged parts are written back exactly.
 
-`xml.etree` would rename prefixes, and Word rejects the result. We refuse document type declarations: their entities
-can expand 1 KB to gigabytes, or read other files.
+`xml.etree` would rename prefixes, and Word rejects the result. We refuse document type declarations with entities,
+which can expand 1 KB to gigabytes, or read other files.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Element:
         self.start = start
 
     def replace_forms(self, forms: Sequence[Element], written: Sequence[str]) -> None:
-        """Replace elements that stand side by side by others, with the white space that stands between them."""
+        """Replace elements that stand side by side by others, with the white space before the first between them."""
         begin, end = self.children.index(forms[0]), self.children.index(forms[-1]) + 1
         previous = self.children[begin - 1] if begin else None
         separator = previous.raw.decode() if isinstance(previous, Text) and not previous.raw.strip() else ""

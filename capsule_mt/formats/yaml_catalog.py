@@ -1,8 +1,8 @@
 """Catalogs in YAML, as Rails has them: mappings and lists of texts.
 
 Read are block mappings and sequences, scalars of all styles, also over several lines, lists of texts in brackets,
-anchors, aliases and comments. Anything else (tags, mappings in braces, complex keys, several documents) is an error
-that names its line.
+anchors, aliases and comments. Anything else (most tags, filled mappings in braces, complex keys, several documents) is
+an error that names its line.
 """
 
 import re
