@@ -37,7 +37,7 @@ RULES = """
 |---|---|
 """
 RULE_OF_FACT = {
-    "has_flags": "flag each translation to check, and with `--flag-all` every translation",
+    "has_flags": "flag each translation to check, and with `--flag-all` every translation, but see XLIFF",
     "needs_column": "need `--column`; the server does not take them",
     "needs_line_feeds": "are refused if all their lines end with CR alone",
     "is_binary": "are not printed on a terminal: name an `--output`",
@@ -45,7 +45,7 @@ RULE_OF_FACT = {
 }
 LIMITS = """
 A file in XML has at most `{xml} MiB`, and so have all parts of an office document or a book together; a gzipped file
-unpacks to at most `{unpacked} MiB`. Elements of XML are nested at most `{depth}` deep.
+of these formats unpacks to at most `{unpacked} MiB`. Elements of XML are nested at most `{depth}` deep.
 """
 OTHER_FILES = """
 ## Lines of text

@@ -42,7 +42,7 @@ STRINGSDICT = Format(
     declaration=XML_DECLARATION,
     refused_starts=COMPILED,
     translated="the plural forms of the target language, variants by width or device",
-    unchanged="keys",
+    unchanged="other keys",
     limits="compiled property lists, and a `DOCTYPE` with entities, are refused",
     judges="plistlib",
 )

@@ -23,7 +23,7 @@ FORMAT = Format(
     reader=lambda file: DocxFile(file.content, file.name),
     is_binary=True,
     translated="text, tables, headers, footers, notes, text boxes, descriptions of pictures",
-    unchanged="the format of each run; pictures, styles, comments, fields, blanks to fill in",
+    unchanged="the format of each run; pictures, styles, comments, codes of fields, blanks to fill in",
     limits="an encrypted document is refused; soft hyphens are dropped",
     judges="python-docx",
 )

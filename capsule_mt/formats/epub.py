@@ -29,7 +29,7 @@ FORMAT = Format(
     has_language_tags=True,
     translated="pages as in `.html`, the table of contents, title, description, subjects, the language",
     unchanged="styles, fonts, pictures, addresses",
-    limits="a book with copy protection, and a `DOCTYPE` with entities, are refused",
+    limits="a book with copy protection, and a `DOCTYPE` with entities outside of pages, are refused",
     judges="ebooklib, lxml",
 )
 

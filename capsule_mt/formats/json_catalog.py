@@ -36,8 +36,9 @@ JSON = Format(
     title="Catalogs in JSON: of i18next, vue-i18n, go-i18n, MediaWiki and Chrome",
     reader=lambda file: JsonCatalog(file.text, file.name, file.language),
     translated="texts, also nested ones and lists; plurals (`_one`, `_other`; objects with `one` and `other`; "
-    "branches of ICU) in the plural forms of the target language; the parts between bars (` | `), each by itself",
-    unchanged="keys, layout, comments, metadata, `$t(...)`, `$USER$`, numbers, `true`, `null`",
+    "branches of ICU) in the plural forms of the target language; the parts between bars (` | `), each by itself; the "
+    "`locale` of the file",
+    unchanged="other keys, layout, comments, metadata, `$t(...)`, `$USER$`, numbers, `true`, `null`",
     limits="a file with more numbers and switches than texts is refused; a message of MediaWiki with more than three "
     "choices stays as it is",
     judges="json, translate-toolkit",
@@ -47,7 +48,7 @@ ARB = Format(
     suffixes=(".arb",),
     title="Catalogs of Flutter",
     reader=lambda file: JsonCatalog(file.text, file.name, file.language, is_arb=True),
-    translated="texts; branches of ICU in the plural forms of the target language",
+    translated="texts; branches of ICU in the plural forms of the target language; `@@locale`",
     unchanged="keys, layout, metadata (`@key`)",
     limits="a branch that cannot be read stays in the source language",
     judges="json, pyicumessageformat",

@@ -27,7 +27,7 @@ FORMAT = Format(
     needs_line_feeds=True,
     default_encoding="latin-1",  # before Java 9
     translated="values, with the doubled apostrophes of `MessageFormat`",
-    unchanged="keys, comments, the encoding: a file in ASCII or Latin-1 is written in ASCII with escapes",
+    unchanged="keys, comments, the encoding if it is UTF-8, Latin-1 or ASCII; the latter two get escapes",
     limits="branches such as `{0,choice,...}` stay in the source language",
     judges="javaproperties, translate-toolkit",
 )

@@ -88,7 +88,7 @@ ASS_SYNTAX = CueSyntax(
     max_line=None,
     title="[Script Info]",
 )
-LINES = f"a line has at most {MAX_LINE} characters, or as many as its source"
+LINES = f"a line has at most {MAX_LINE} characters, or as many as its source, if its words allow"
 CUES = "sentences, also over several cues; sounds, speakers, signs and titles in capitals, each by itself"
 SRT = Format(
     name="srt",
@@ -98,7 +98,7 @@ SRT = Format(
     needs_line_feeds=True,
     translated=CUES,
     unchanged="numbers, times, speaker dashes, tags",
-    limits=f"{LINES}; lines that automatic captions repeat are written once",
+    limits=f"{LINES}; lines that automatic captions repeat are written once, in fewer cues",
     judges="srt",
 )
 VTT = Format(
@@ -109,7 +109,8 @@ VTT = Format(
     needs_line_feeds=True,
     translated=CUES,
     unchanged="identifiers, times, settings, notes, styles, speaker dashes, tags",
-    limits=f"{LINES}; lines that automatic captions repeat are written once; times of single words are dropped",
+    limits=f"{LINES}; lines that automatic captions repeat are written once, in fewer cues; times of single words are "
+    "dropped",
     judges="webvtt-py",
 )
 ASS = Format(

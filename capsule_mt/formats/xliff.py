@@ -36,7 +36,7 @@ FORMAT = Format(
     "`needs-translation` or `initial`; each branch of a plural or `select`",
     unchanged="translated, approved and locked units, notes, earlier versions",
     limits="a file for another target language, and a `DOCTYPE`, are refused; a unit to check becomes "
-    "`needs-review-translation` (1.2) or is not `translated` (2.0)",
+    "`needs-review-translation` (1.2, but not in segments or of memoQ) or is not `translated` (2.0)",
     judges="lxml, translate-toolkit",
 )
 

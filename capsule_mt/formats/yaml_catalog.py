@@ -68,8 +68,8 @@ FORMAT = Format(
     reader=lambda file: YamlCatalog(file.text, file.name, file.language),
     needs_line_feeds=True,
     translated="texts, lists, the plural forms of the target language; the root, which becomes the target language",
-    unchanged="keys, numbers, symbols, formats of dates, comments",
-    limits="tags, mappings in braces, complex keys and several documents in one file are refused",
+    unchanged="other keys, numbers, symbols, formats of dates, comments",
+    limits="tags, filled mappings in braces, complex keys and several documents in one file are refused",
     judges="PyYAML",
 )
 
