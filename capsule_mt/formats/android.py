@@ -27,7 +27,7 @@ FORMAT = Format(
     translated="strings, arrays, the plural forms of the target language",
     unchanged='`translatable="false"`, `<xliff:g>`, references, other resources',
     limits="XML with another root than `<resources>`, and a `DOCTYPE`, are refused",
-    judges="aapt, translate-toolkit, lxml",
+    judges="aapt, translate-toolkit",
 )
 
 

@@ -36,7 +36,7 @@ FORMAT = Format(
     translated="empty entries, each plural form of the target language, menu keys (`_File`, `&File`)",
     unchanged="translated and fuzzy entries, comments, obsolete entries",
     limits="a catalog with translations into another language is refused; an entry to check becomes `fuzzy`",
-    judges="`msgfmt -c`, polib, babel",
+    judges="`msgfmt -c`, polib",
 )
 
 

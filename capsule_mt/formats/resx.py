@@ -15,7 +15,7 @@ FORMAT = Format(
     translated="values of texts, menu keys (`&File`)",
     unchanged="images, sizes, the designer's names (`>>`), comments",
     limits="a `DOCTYPE` is refused",
-    judges="translate-toolkit, lxml",
+    judges="translate-toolkit",
 )
 
 
