@@ -20,7 +20,7 @@ class Texts(NamedTuple):
 class Worker(Sandbox):
     """A process that reads files, one at a time.
 
-    To write a file, it reads it again: no file stays in memory while its texts are being translated.
+    To write a file, it reads it again: it keeps no file while the texts are being translated.
     """
 
     answer, error_type = staticmethod(answer), FormatError

@@ -376,7 +376,7 @@ def join_translations(
     """Join the translations of the pieces with the text between them, mostly a space; return the offset of each, too.
 
     If only spaces are between them, sentences of Chinese and Japanese are joined without one, and others with one or
-    more. Typographic quotes around a sentence become those of the target `language`, if it has only one pair.
+    more. Typographic quotes that touch a piece become those of the target `language`, if it has only one pair.
     """
     joined = ""
     starts: list[int] = []

@@ -26,8 +26,8 @@ Offsets = Sequence[tuple[int, int] | None]
 class WordLists(NamedTuple):
     """Case-folded words of the source language that coverage treats specially.
 
-    Complete translations often leave an `optional` word without a counterpart: it is neither marked nor counted.
-    `function` words are the most frequent ones: they count only where they are marked.
+    Complete translations often leave an `optional` word without a counterpart: it is not counted, and
+    marked only if it is unknown. `function` words are the most frequent ones: they count only where they are marked.
     """
 
     optional: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class SourceWord(NamedTuple):
     span: its characters in the user's text.
     tokens: the indices of its tokens.
     is_mark: it has neither letters nor digits, so a translation may drop it.
-    is_unknown: it has an unknown token, so no model can translate it.
+    is_unknown: it has an unknown token, so the model cannot read it.
     is_optional, is_function: as in `WordLists`.
     model_span: its characters in what the model reads.
     is_copied: the translation has it as it is.
@@ -60,7 +60,7 @@ class SourceWord(NamedTuple):
 
     @property
     def is_exempt(self) -> bool:
-        """Whether it is never marked as left out: a translation may drop a mark, and cannot drop a copy."""
+        """Whether it is not marked if known: a translation may drop a mark, and cannot drop a copy."""
         return self.is_mark or self.is_copied
 
     @property
