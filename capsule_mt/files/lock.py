@@ -29,8 +29,8 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
     """Hold the lock of an output while the block runs.
 
     The lock of an existing folder is the file `.lock` in it, of anything else `.NAME.lock` beside it, so make a folder
-    before you lock it. The system releases the lock when the process ends, however it ends. If several processes write
-    an output together, let only the main one lock it.
+    before you lock it. The system releases the lock when the process and its forks end, however they end. If several
+    processes write an output together, let only the main one lock it.
 
     Args:
         wait: wait for another process that holds the lock.

@@ -15,7 +15,7 @@ class InputFile(NamedTuple):
     name: the file's name in messages.
     content: its bytes.
     text: its text, without a byte-order mark; empty for a binary format.
-    encoding: the one that the caller names or the file states; `None` if the text is read as the default.
+    encoding: the one that the caller, the file or its format names; `None` for UTF-8 if none does.
     language: the code of the target language.
     column: the column of a table to translate.
     """

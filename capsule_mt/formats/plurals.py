@@ -1,8 +1,8 @@
 """Plural forms by language: the expressions of gettext's headers, and the categories of CLDR, which app catalogs name.
 
 A language with more forms than the source gets one translation for each: for Russian, "%d files" is translated as
-"2 files" and as "5 files", and the number becomes the placeholder again. The singular "%d file" is translated as
-"1 file": the translator reads placeholders of numbers as large numbers.
+"2 files" and as "5 files", and the number becomes the placeholder again. The singular "%d file" is mostly translated
+as "1 file": the translator reads placeholders of numbers as large numbers.
 """
 
 import gettext
