@@ -41,7 +41,7 @@ class Unit(NamedTuple):
     location: where it stands: "line 7", "cue 3".
     note: which part stays untranslated and why, or what else a person should know.
     number: the digits in the text that stand for the placeholder of a plural form. Where a translation does not have
-        them exactly once, the file gets another form's.
+        them exactly once, the file gets another form's, if any.
     """
 
     text: str

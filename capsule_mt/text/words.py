@@ -112,7 +112,7 @@ def runs_on(text: str, addition: str) -> bool:
 
 
 def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:
-    """Return the words of a text, each with the indices of its tokens.
+    """Return the words of a text, or of scripts without spaces its tokens, each with the indices of its tokens.
 
     offsets: for each token, the characters that it stands for, or `None`.
     """
