@@ -111,7 +111,7 @@ def pair_named(name: str) -> re.Match[str] | None:
 
 
 def without_regions(name: str) -> str:
-    """Return a language pair without regions and most scripts ("en-pt" for "en-pt-BR"), and other names as they are."""
+    """Return a language pair without regions and most scripts ("en-pt" of "en-pt-BR"), and other names as they are."""
     if name.count("-") + name.count("_") < 2:  # a fast answer for pairs of two codes
         return name
     code = TAG.replace("?P<language>", "?:").replace("?P<subtag>", "?:")

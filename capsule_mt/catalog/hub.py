@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en, read by plain HTTP."""
+"""Models of the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en, read without huggingface_hub."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Documents that are zip files of XML, such as .docx, read and written within limits: 2 KB can unpack to 3 GB."""
+"""Documents that are zip files of XML, such as .docx, read and written within limits."""
 
 import io
 import zipfile

@@ -1,7 +1,7 @@
 """Edges of a sentence that lower quality: list marks, brackets and quotes around it, a missing full stop, "!!!".
 
-The model reads the bare sentence with one mark; the translation gets the edges of the source back. A label, a word
-alone on its line, is read without its edges, and also with a colon.
+The model reads the bare sentence, mostly with one mark; the translation gets the edges of the source back. A label,
+a word alone on its line, is read without its edges, and also with a colon.
 """
 
 import re

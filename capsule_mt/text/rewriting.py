@@ -393,8 +393,8 @@ def with_target_signs(
 ) -> str:
     """Return a text with the signs of the target language in some of its numbers.
 
-    Numbers that the source language writes otherwise stay as they are. So does "912 345 678", which may be a telephone
-    number.
+    They look like the source language's, or have groups between apostrophes or no-break spaces. "912 345 678" stays as
+    it is: it may be a telephone number.
     """
     if not all(groupings):
         return text
