@@ -1,6 +1,6 @@
 """Catalogs in JSON: of i18next, vue-i18n, go-i18n and the like, of Chrome (messages.json), and of Flutter (.arb).
 
-Layout and everything but texts and the keys of plurals stay byte for byte: also numbers, `true` and `null`. A file
+Layout and everything but texts and the keys of plurals stay as they are: also numbers, `true` and `null`. A file
 with more numbers and the like than texts is not a catalog, and is refused.
 """
 
