@@ -92,7 +92,7 @@ class Casing(NamedTuple):
         return self._with_names("".join(cased))
 
     def with_lowercase_start(self, translation: str) -> str:
-        """Return a translation without the capital of its first word, unless it is a name, "I" or like "McX"."""
+        """Return a translation without the capital of its first word, unless a name by its vocabulary, or "McX"."""
         word = next(iter(_words(translation)), None)
         if word is None or not word[0][0].isupper() or word[0][1:] != word[0][1:].lower():
             return translation

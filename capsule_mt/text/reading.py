@@ -214,7 +214,7 @@ class Piece:
 
     @property
     def copied_tokens(self) -> set[int]:
-        """The indices of tokens in items, such as placeholders."""
+        """The indices of tokens that begin in items, such as placeholders; one that begins with a space does not."""
         offsets = enumerate(self.offsets) if self.items else ()
         return {index for index, span in offsets if span is not None and self.is_copied(Span(*span))}
 

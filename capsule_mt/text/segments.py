@@ -45,8 +45,8 @@ class Document:
         the vocabulary, words of more than `MAX_WORD` characters, and lines in another language.
     tgt_lang: the language of the token that the text begins with; `None` if it has none.
     language_spans: the tokens of target languages in the text, such as ">>deu<<", which are never copied.
-    num_tokens, num_unknown: the number of tokens, and of those for something that the vocabulary lacks. Tokens of
-        other kept items, such as placeholders, do not count: they are copied anyway.
+    num_tokens, num_unknown: the number of tokens, and of those for something that the vocabulary lacks. Tokens that
+        begin in other kept items, such as placeholders, do not count: they are copied anyway.
     """
 
     def __init__(
