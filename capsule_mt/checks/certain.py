@@ -32,7 +32,7 @@ def count_certain_faults(source: str, translation: str, languages: tuple[str | N
 
 
 def certain_faults(source: str, translation: str, languages: tuple[str | None, str | None]) -> "Sequence[Check]":
-    """Return those certain faults of the translation of a sentence that are checks."""
+    """Return the certain faults that are checks; none if digits and brackets are alike, and no phrase is doubled."""
     compared = [
         NUMBERS_AND_BRACKETS.findall(text) if _HAS_NUMBER_OR_BRACKET.search(text) else []
         for text in (source, translation)
@@ -63,7 +63,7 @@ def _count_quotes(source: str) -> int:
 
 
 def has_invented_mark(source: str, text: str) -> bool:
-    """Return whether a text has a bracket that its source lacks, or quotes and the source has nothing like them."""
+    """Return whether a text has a bracket that its source lacks, or double quotes and the source nothing like them."""
     if not BRACKET_MARKS.isdisjoint({*text} - {*source}):
         return True
     return _has_quotes(text) and _count_quotes(source) == 0

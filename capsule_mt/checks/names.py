@@ -20,10 +20,10 @@ CELL_END = re.compile(r"[ \t]*\n[ \t]*|[ \t]{3,}")  # a line's end, or the space
 def name_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
     """Yield a name and the other name that the translation has in its place, if all other names are the same.
 
-    A name is a word of 3 to 40 letters with a capital within a sentence, in a line that also has a word in lower
-    case. It may be written otherwise, so a similar word accounts for it. Names that have a translation, such as
-    "Germany", and words such as "Court" in "Supreme Court" are in the lists `translated_names`; only languages with
-    such a list are checked.
+    A name is a capitalised word of 3 to 40 letters after another word or one of ",;)", in a line or a column of one
+    that also has a word in lower case. It may be written otherwise, so a similar word accounts for it. Names that have
+    a translation, such as "Germany", and words such as "Court" in "Supreme Court" are in the lists `translated_names`;
+    only languages with such a list are checked.
     """
     names, target_names = _names(source), _names(translation)
     if len(names) != len(target_names):

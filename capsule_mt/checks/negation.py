@@ -10,8 +10,8 @@ from capsule_mt.checks.texts import CheckedText
 def negation_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
     """Yield the negation of a text with more of them than the other has words that may translate one.
 
-    A weak word, such as "undone", may be one of these only if it is more than the text's own weak words. A language
-    without a list of negations is not checked.
+    Weak words, such as "undone", count only as far as they outnumber those of the text itself. A language without a
+    list of negations is not checked.
     """
     for text, other_text in ((source, translation), (translation, source)):
         patterns, other_patterns = text.vocabulary.negation, other_text.vocabulary.negation

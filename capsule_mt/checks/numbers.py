@@ -32,7 +32,10 @@ PARTS_OF_DATE = re.compile(r"[0-9]+[.-][0-9]+[.-][0-9]|(?<=[0-9][.-])[0-9]+[.-][
 
 
 class PairedNumbers(NamedTuple):
-    """The numbers in digits that only one text has; for each other one of the source, its index in the translation."""
+    """The numbers in digits that only one text has.
+
+    indices: of each other number of the source, among the numbers of the translation.
+    """
 
     missing: list[str]
     added: list[str]

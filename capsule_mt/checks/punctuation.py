@@ -35,7 +35,7 @@ def _has_name(text: str, names: Sequence[str]) -> bool:
 
 
 def end_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
-    """Yield the final marks of both texts if only one of them has a question mark there, as "?" and "?!" have."""
+    """Yield the final marks if both texts have some, and only one has a question mark there, as "?" and "?!" have."""
     marks, are_questions = [], []
     for text in (source, translation):
         match = LAST_MARKS.search(text.prose.rstrip())
@@ -53,9 +53,9 @@ def question_marks(language: str | None) -> str:
 
 
 def bracket_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
-    """Yield brackets that the texts have in different numbers; square ones count as round, but not those of "[...]".
+    """Yield brackets that the texts have in different numbers; square ones count as round.
 
-    Brackets that do not balance in the source, as in "a)", are not checked.
+    Brackets that do not balance in the source, as in "a)", and those of "[...]" and "[w]hile" are not checked.
     """
     source_counts, target_counts = ([*_bracket_counts(text.prose)] for text in (source, translation))
     for pair, source_count, target_count in zip(BRACKETS, source_counts, target_counts, strict=True):

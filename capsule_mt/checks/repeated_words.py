@@ -13,7 +13,7 @@ CODE_MARKS = frozenset("[]<>=|/\\_*#-")  # commands and their options are copied
 
 
 def doubled_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
-    """Yield the phrases of four letters or more that a translation says twice in a row, if its source has fewer.
+    """Yield the phrases of at least four letters or digits that a translation doubles, if its source doubles fewer.
 
     A phrase that the source doubles, too, as a name or "ha ha", accounts for itself.
     """
@@ -28,7 +28,8 @@ def doubled_checks(source: CheckedText, translation: CheckedText) -> Iterator[Ch
 def untranslated_checks(source: CheckedText, translation: CheckedText) -> Iterator[Check]:
     """Yield the longest run of words that both texts have, if it has enough lower-case words, which are not names.
 
-    Fewer words are enough if the whole text is copied and ends in lower case, as in "Print preview" but not in a name.
+    Fewer words are enough if the whole text is copied, has no marks of code, and ends in a lower-case word of three
+    letters, as in "Print preview" but not in a name.
     """
     words, target_words = ([word for word in text.words if word[0].isalnum()] for text in (source, translation))
     run = _longest_run(words, target_words)
