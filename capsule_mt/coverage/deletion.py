@@ -1,4 +1,4 @@
-"""Coverage by deletion: how much less probable a translation is without each word, as in Vamvas and Sennrich 2022."""
+"""Coverage by deletion: how much less probable a translation is without each word, after Vamvas and Sennrich 2022."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -50,7 +50,7 @@ class Calibration:
     """`coverage_calibration` of a checkpoint: curves and thresholds by method, and words that count less.
 
     length: the expected length of a translation, if that was fitted.
-    names_removed: whether it also has curves of "guided", a method of earlier versions.
+    names_removed: whether it has curves of "guided", a method of earlier versions.
     """
 
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

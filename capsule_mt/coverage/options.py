@@ -28,8 +28,8 @@ class CoverageOptions:
         retry_beams: translate those sentences again with this many beams (or `num_beams`, if that is more), rescored
             by `weight` (5 by default), and keep the translation that leaves out less. It is also the number of beams
             for certain faults: changed numbers or brackets, invented quotes, doubled phrases. For these, sentences
-            are translated again with 4 beams also without `retry_beams`, unless `copy=False`; the translation with
-            the fewest is kept.
+            are translated again with 4 beams or more also without `retry_beams`, unless `copy=False`; the translation
+            with the fewest is kept.
         weight: rank the hypotheses of beam search by their score minus `weight` times the mean share of the source
             words that is left out.
     """

@@ -51,8 +51,8 @@ def piece_coverage(
     Punctuation and optional words do not count, and function words only where they are marked. A calibrated score is
     at most the share of counted words that are not marked.
 
-    by_curve: mark words whose calibrated share is below the threshold, and average calibrated shares. Otherwise keep
-    `marked`, and average the shares before calibration.
+    by_curve: mark words whose calibrated share is below the threshold, and average calibrated shares. Otherwise, or
+    without `curves`, keep `marked`, and average the shares before calibration.
     """
     shares, marks, counted = list[float](), list[bool](), list[tuple[float, bool]]()
     for word, value, mark in zip(piece.words, covered, marked, strict=True):

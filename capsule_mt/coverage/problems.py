@@ -1,6 +1,7 @@
-"""What a coverage finds, in words and most certain first, for a person who checks translations.
+"""What a coverage or a judge finds, in words and most certain first, for a person who checks translations.
 
-The page has the same list in JavaScript (serve/page/marks.js); tests/vectors/problems.json holds cases for both.
+The page lists what a coverage finds in JavaScript (serve/page/marks.js); tests/vectors/problems.json holds cases for
+both.
 """
 
 import math
@@ -39,7 +40,7 @@ class Problem(NamedTuple):
     level: how certain it is.
     reason: its name in `REASONS`, empty where there is no translation or no check.
     spans: where it is, if that is known.
-    share: the share of such marks of the model that a reader found right, if one read them.
+    share: the share of such marks that is right, if it was measured for the model or the judge.
     """
 
     level: Level

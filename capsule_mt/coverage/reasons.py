@@ -66,11 +66,11 @@ REASONS: Mapping[str, Reason] = {
     ),
     "doubled": Reason("fault", "Said twice in a row: {added}", "a phrase twice in a row, if its source is not"),
     "untranslated": Reason(
-        "fault", "Not translated: {missing}", "four or more copied words in lower case, or a copied text or plural"
+        "fault", "Not translated: {missing}", "four or more copied words in lower case, or a copied phrase or plural"
     ),
     "copy": Reason("fault", "The translation is a copy of the text.", "a copied text, with a judge"),
-    "brackets": _of_item("fault", "bracket", "brackets that do not form pairs"),
-    "names": Reason("probable", "The name “{missing}” became “{added}”.", "one other name, all else being the same"),
+    "brackets": _of_item("fault", "bracket", "a bracket that faces the other way"),
+    "names": Reason("probable", "The name “{missing}” became “{added}”.", "exactly one name became another one"),
     "lone_numbers": _of_item("probable", "number", "a number on one side only"),
     "sentences": Reason(
         "probable",

@@ -9,7 +9,7 @@ attention: the word's highest attention weight in the alignment head of the reve
 source.
 log p: the forward model's mean log-probability of the word's tokens; not their sum, since a rare word has more tokens.
 
-The neighbours count because made-up words tend to stand in a row, which an alarm needs (`problems.made_up_indices`).
+The neighbours count because made-up words tend to stand in a row, as `problems.made_up_indices` expects.
 """
 
 from collections.abc import Sequence
