@@ -1,4 +1,4 @@
-"""Check a downloaded model: sizes and times of files at each use, digests at the first; those of Mozilla by probes.
+"""Check a downloaded model: sizes and times of its files at each use, digests at new times; Mozilla's also by probes.
 
 A model that is read wrongly may still load, and then repeat a token up to the limit, or ignore its source. Probes with
 names and numbers can reveal both in any language. The result is recorded in `capsule-mt.json` beside the model.
@@ -48,8 +48,8 @@ def check_files(
 ) -> Times:
     """Refuse files that have changed since the download: by size, and by SHA-256 unless their times are recorded.
 
-    Before the first use, the model is also loaded in a process of its own, and in a server before each use. Returns
-    the times of the files, which `check_translations` and `record_check` take.
+    Before the first use by a version, the model is also loaded in a process of its own, and so it is before the first
+    use in a server. Returns the times of the files, which `check_translations` and `record_check` take.
 
     Args:
         digests: compare the digests and load the model at a later use, too.

@@ -35,12 +35,13 @@ class Translation:  # not a tuple: pipelines of transformers unpack tuples
         alive.
     coverage: what was left out; `None` if it was not requested, or a warning says that it was not found.
     unknown: the share of the source's tokens that the vocabulary lacks, without those of placeholders and other
-        copied items. Above a fifth, the text is probably in another language.
+        copied items. Above a fifth, the text is probably in another language. 0 for given translations.
     alignment: pairs of a word of the text and a word of the translation, as indices into `str.split`; `None` if it was
         not requested.
     judgement: what the judge of `Scorer.score(judge=...)` says; `None` without one, and for a blank text.
     edits: what was changed in the text before the model read it: the row of the table of rules, "edge", or the case of
-        a line; the characters of the text, what the model read instead, and what the translation copies.
+        a line; the characters of the text, what the model read instead, and what the translation copies. Empty for
+        given translations.
     """
 
     def __init__(

@@ -239,7 +239,8 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
 
     The prefix is the translation up to the word that attends most to the term, then the term. A piece takes a pass
     for each term that it lacks, and one more if the model extends the term's last word (a suffix, say): the next word
-    is then forced, too. The continuation has half the beams, but at least two, so that batches are larger.
+    is then forced, too. The continuation has half the beams of a search with more than two, but at least two and as
+    many as are returned, so that batches are larger.
     """
     from capsule_mt.text.glossary import missing_terms, prefixes_with_term
 

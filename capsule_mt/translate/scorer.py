@@ -156,7 +156,7 @@ class Scorer:
 
     @property
     def precision(self) -> dict[str, float] | None:
-        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None without one."""
+        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if that is unknown."""
         return (self.calibration.precision or None) if self.has_reverse else None
 
     # ---- given translations

@@ -31,7 +31,7 @@ class TextTranslator:
 
     @property
     def has_reverse(self) -> bool:
-        """Whether there is a reverse model; it need not be loaded."""
+        """Whether there is a reverse model; it need not be loaded. False for two models."""
         return False
 
     @property
@@ -51,7 +51,7 @@ class TextTranslator:
 
     @property
     def precision(self) -> dict[str, float] | None:
-        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None without one."""
+        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if that is unknown."""
         return None
 
     @overload
@@ -73,7 +73,7 @@ class TextTranslator:
         coverage: "CoverageOptions | None" = None,
         **options: Any,
     ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
-        """Translate one string, a list of strings, or lazily any other iterable of strings.
+        """Translate a string, a list or tuple of strings, or lazily any other iterable of strings.
 
         A text of several sentences is translated sentence by sentence, and the space between them is kept, if the
         target language has one; a blank text stays blank. A sentence that is longer than the model takes is translated
@@ -87,7 +87,8 @@ class TextTranslator:
                 translating, or, where the search is faster without it (greedy, int8, no shortlist), once it is read.
             batch_size: how many sentences go through the model at once.
             batch_tokens: how many tokens, padding included, go through the model at once; overrides `batch_size`.
-            split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
+            split_sentences: False translates each text as if it were one sentence; one that is too long is refused
+                without `truncation`.
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences, typography and
                 checks. A model of one pair takes them from its folder, if that tells the pair, and refuses others. An
