@@ -6,7 +6,8 @@ A word of the source counts as left out if its doubt is large:
 
 attention: the most that the word receives from the head that aligns words. log p: of the word by the reverse model,
 which reads the translation. loss: the log-probability that the translation loses without the word. The last two cost
-forced passes, which are made only for words whose doubt they can lift above the threshold.
+forced passes, which are made only for words whose doubt they can lift above the threshold; `support` makes the first
+for all.
 """
 
 from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # late: a call without coverage starts sooner
 
 
 class LaterScores:
-    """The log-probabilities of a call's hypotheses, by one forced pass when the first of its scores is read."""
+    """The log-probabilities of some texts' hypotheses, by one forced pass when the first of their scores is read."""
 
     def __init__(self, pairs: Sequence[tuple[Piece, Hypothesis]], plan: Plan) -> None:
         self._pairs, self._decoder = list(pairs), plan.model.decoder
