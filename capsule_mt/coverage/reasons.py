@@ -68,7 +68,9 @@ REASONS: Mapping[str, Reason] = {
     "untranslated": Reason(
         "fault", "Not translated: {missing}", "four or more copied words in lower case, or a copied phrase or plural"
     ),
-    "copy": Reason("fault", "The translation is a copy of the text.", "a copied text, with a judge"),
+    "copy": Reason(
+        "fault", "The translation is a copy of the text.", "a copied text of three words or more, with a judge"
+    ),
     "brackets": _of_item("fault", "bracket", "a bracket that faces the other way"),
     "names": Reason("probable", "The name “{missing}” became “{added}”.", "exactly one name became another one"),
     "lone_numbers": _of_item("probable", "number", "a number on one side only"),
@@ -87,7 +89,7 @@ REASONS: Mapping[str, Reason] = {
     "left_out": Reason(
         "probable",
         "Probably left out: {words}",
-        "marked words in an alarmed sentence, or of a model or judge whose marks are mostly right",
+        "verified marks in an alarmed sentence, or those of a model or judge that are mostly right",
     ),
     "unrelated": Reason(
         "probable", "Probably a translation of another text.", "hardly a word has a counterpart, with a judge"
