@@ -21,8 +21,8 @@ class CoverageOptions:
             By default, a given translation has marks only in sentences that raise the alarm. The same holds for the
             model's own translations, if a reader found fewer than half of their marks right. Naming `method` or
             `marks` shows the other marks, too.
-        support: also find the words of the translation that the source does not support. Needs a `reverse`, and its
-            forced pass over each sentence.
+        support: also find the words of the translation that the source does not support. Needs a `reverse` with
+            a calibrated head, and its forced pass over each sentence.
         threshold: sentences with a lower coverage raise the alarm, and translating warns of them; by default the
             alarm of the calibration, if it has one, which is another one for given translations. 0 never warns.
         retry_beams: translate those sentences again with this many beams (or `num_beams`, if that is more), rescored

@@ -27,8 +27,8 @@ class Word:
 class TargetWord:
     """A word of the translation, the characters `start` to `end` of its text.
 
-    `supported` is how far the source supports it; a word with little support is `marked`. Punctuation and the optional
-    words that calibration finds are never marked.
+    `supported` is how far the source supports it; a word with little support is `marked` where `CoverageOptions` shows
+    marks. Punctuation and the optional words that calibration finds are never marked.
     """
 
     text: str
@@ -56,7 +56,7 @@ class Coverage:
     for it, `support` is the share of the translation that the source supports, and `target_words` are its words.
     `checks` are faults that rules find, such as a number that the translation lacks. `method` is what marked the
     words: marks are unverified unless it is "verified". `precision` is the share of this model's marks, in its own
-    translations, that a reader found right; `None` if nobody read them.
+    translations, that a reader found right; `None` if nobody read them, and for given ones.
     `judgement` is what a judge says, if one was given.
     """
 

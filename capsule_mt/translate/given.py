@@ -68,7 +68,7 @@ def by_text(documents: Sequence[Document], results: Sequence[Result]) -> list[Re
 
 
 def model_text(translation: str) -> str:
-    """Return a given translation without its tags and breaks, which the model does not read."""
+    """Return a given translation without its tags and `BREAK`s, which the model does not read."""
     if BREAK not in translation and re.search(TAG, translation) is None:
         return translation
     target = without_tags(translation)

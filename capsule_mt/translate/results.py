@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # late: a call without coverage starts sooner
 
 
 class Segment(NamedTuple):
-    """One sentence of a text, or a part of one: what went through the model at once.
+    """One sentence of a text, a part of one, or an unsplit text: what went through the model at once.
 
     `target_ids` begin with the decoder's start token, and end with the end token unless they were cut. `was_cut` says
     that they reached their limit, or that the source was cut to the model's.

@@ -35,9 +35,8 @@ class LengthLimits(NamedTuple):
     """How many tokens translations may have, and whether the end token is forced there.
 
     maximum: the most tokens of any translation; `None` if nothing sets one.
-    by_source: whether a translation may also have at most three times as many tokens as its source, plus thirty. A
-        longer one mostly repeats itself. This limit depends on its own source alone, so that batching does not change
-        it.
+    by_source: whether a translation may also have at most three times as many tokens as its source, plus thirty, which
+        ends one that repeats itself. This limit depends on its own source alone, so that batching does not change it.
     forces_end: whether the end token is forced at the maximum.
     has_end: whether there is an end token: it is forced at a limit that follows from the source.
     length_factor: a limit that follows from the source is this many times its tokens, and the end is not forced there,
