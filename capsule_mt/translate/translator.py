@@ -68,8 +68,8 @@ class Translator(Scorer, TextTranslator):
                 True selects the tokens of the target's script.
             reverse: the reverse model: see `Scorer`.
             glossary: terms and their translations: a dictionary, or a file with `term<tab>translation` on each line.
-            src_lang, tgt_lang: the languages of calls that do not name them, for a model of many languages: its codes,
-                or others such as "de" and "deu_Latn".
+            src_lang, tgt_lang: the languages of calls that do not name them, if the model has many or its folder does
+                not tell them: the model's codes, or others such as "de" and "deu_Latn".
         """
         from capsule_mt.models.loading import load_model
         from capsule_mt.models.probing import probe_if_required
