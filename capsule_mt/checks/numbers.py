@@ -1,4 +1,7 @@
-"""The rules about numbers: in digits, in words and in Roman numerals, in either language's form."""
+"""The rules about numbers: in digits, in words and in Roman numerals, in either language's form.
+
+Digits are not compared where units are converted: one text has imperial ones, and the other metric ones instead.
+"""
 
 import operator
 import re
