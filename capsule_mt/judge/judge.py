@@ -94,8 +94,8 @@ class Judge:
         `ValueError`.
 
         Args:
-            src_lang, tgt_lang: codes such as "de" or "deu_Latn", for rules that need a language. Translations in
-                another one are found with py3langid installed.
+            src_lang, tgt_lang: codes such as "de" or "deu_Latn", for rules that need a language. With
+                py3langid installed, translations that are surely in another one have a reason, too.
         """
         for name, texts in (("sources", sources), ("translations", translations)):
             if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
