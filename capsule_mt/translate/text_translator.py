@@ -101,8 +101,8 @@ class TextTranslator:
             copy_foreign: copy lines that are surely not in the source language instead of translating them; needs the
                 extra `auto` and the source language.
             alignment: find which words of the text and of the translation belong together.
-            options: how to search, by the names of transformers: docs/options.md lists them. `max_time` limits each
-                batch.
+            options: how to search, by the names of transformers but for `most_repeated`: docs/options.md lists them.
+                `max_time` limits each batch.
 
         Returns:
             A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
