@@ -16,7 +16,7 @@ GAP_WEIGHT = 0.25
 
 
 def gap_of(attention: Sequence[float]) -> float:
-    """Return the mean doubt of the up to three consecutive words with the least attention, scaled to 0 ... 1."""
+    """Return the mean doubt of the least attended words in a row, at most three, scaled to 0 ... 1."""
     doubts = [min(max(-evidence_of(share), SMALLEST_DOUBT), LARGEST_DOUBT) for share in attention]
     length = min(GAP_WORDS, len(doubts))
     if not length:

@@ -51,7 +51,10 @@ class TextTranslator:
 
     @property
     def precision(self) -> dict[str, float] | None:
-        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if that is unknown."""
+        """The share of marks that a reader found right, by `marks` of `CoverageOptions`.
+
+        None without a reverse model, or if no reader read them.
+        """
         return None
 
     @overload
