@@ -1,1 +1,1 @@
-"""`Translator`: translate texts with one or two models, and score and align given translations."""
+"""Translate texts with one or two models, and score and align given translations."""
