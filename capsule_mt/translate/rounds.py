@@ -61,9 +61,10 @@ def translated(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
 def with_retries(
     pieces: Sequence[Piece], results: list[Hypotheses], plan: Plan, are_chosen_labels: bool = False
 ) -> list[Hypotheses]:
-    """Search again for pieces with certain faults or marks, or below the threshold of `retry_beams`; keep the better.
+    """Search again for pieces with certain faults; with `retry_beams`, also below the threshold; keep the better.
 
-    The tokens of brackets and quotes that the source lacks are forbidden in the next search, which may show others.
+    If the plan `retries_marks`, pieces with a mark are searched again, too. The tokens of brackets and quotes that the
+    source lacks are forbidden in the next search, which may show others.
 
     are_chosen_labels: whether the pieces are labels whose form is chosen. Until then, faults of a label do not count:
         another of its forms may lack them.
