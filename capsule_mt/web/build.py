@@ -2,8 +2,8 @@
 
     python -m capsule_mt.web.build
 
-It writes the modules, interface.js with its types, and LICENSE beside the JavaScript; `npm pack ./web` makes the
-package.
+It writes the modules, interface.js with its types, and in a clone LICENSE beside the JavaScript; there,
+`npm pack ./web` makes the package.
 """
 
 import argparse

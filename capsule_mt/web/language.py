@@ -113,9 +113,9 @@ def javascript_pattern(pattern: str, expands_case: bool = True) -> str:
 
 
 def short_pattern(pattern: str) -> str:
-    """Return what web/patterns.js expands to `javascript_pattern`: it takes fewer bytes of a page.
+    """Return a short pattern, which web/patterns.js expands to one that matches as `javascript_pattern`'s does.
 
-    It has characters beyond ASCII instead of their escapes, Python's character classes in brackets, and "(?i:...)".
+    It has characters beyond ASCII instead of their escapes, Python's character classes, and "(?i:...)".
     """
     characters = re.sub(LONG_ESCAPE, lambda match: chr(int(match[1] or match[2], 16)), pattern)
     written = javascript_pattern(characters, expands_case=False)
@@ -233,7 +233,7 @@ def rules() -> dict[str, Any]:
 
 
 def constants() -> dict[str, Any]:
-    """Return the constants and patterns of `text`, `checks` and `coverage` by their names in JavaScript."""
+    """Return the constants and patterns of the rules by their names in JavaScript."""
     return {
         **{f"{name}_PATTERN": short_pattern(pattern) for name, pattern in patterns().items()},
         **rules(),

@@ -2,7 +2,7 @@
 
 It is a safetensors file, which model_file.js reads. Its metadata has `model`, a JSON object with the program and the
 settings, and `tokenizers`, a list with tokenizer.json and, if each language has its own, target_tokenizer.json. Some
-values are tensors, because gzip, by which servers send the file, then packs them better:
+values are tensors, because gzip, by which a server may send the file, then packs them better:
 
 - the scores of a Unigram tokenizer: `vocab` has its texts, and `scores` the name of a F32 tensor; or numbers, if these
   are not of single precision.
@@ -50,7 +50,7 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
         source, target: the codes of its languages.
 
     Raises:
-        UnsupportedModelError: a model or a tokenizer that JavaScript cannot run, by name.
+        UnsupportedModelError: a model that JavaScript cannot run, by name. It refuses parts of a tokenizer itself.
         CheckpointError: a damaged checkpoint.
     """
     folder = os.fspath(folder)
