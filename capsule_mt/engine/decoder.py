@@ -13,8 +13,8 @@ FIRST_TOKEN = "forced_bos_token_id"
 def with_first_token(options: SearchOptions) -> SearchOptions:
     """Return options whose prefixes begin with the `forced_bos_token_id` of the checkpoint or the call, if any.
 
-    Like any prefix, it does not count in the engine's scores of beams, nor does it in those of `generate()`. A prefix
-    that begins with it already, as the tokenizer's own may, stays as it is.
+    In the scores of beams, it adds to the length but not to the log-probability, as in `generate()`. A prefix that
+    begins with it already, as the tokenizer's own may, stays as it is.
     """
     token = options.transformers_only.get(FIRST_TOKEN)
     if token is None:

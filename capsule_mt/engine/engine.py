@@ -150,7 +150,7 @@ class Engine:
     ) -> list[SearchResult]:
         """Search for translations; `end` is -1 where there is no end token.
 
-        first_logits: return the logits of the first step, too; not with a shortlist.
+        first_logits: return the logits of the first step, too; a shortlist must not be given then.
         """
         if not sources:
             return []

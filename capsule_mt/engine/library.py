@@ -203,7 +203,7 @@ def count_negative(tensor: Tensor) -> int:
 
 
 def checksum(content: "bytes | bytearray | memoryview | array[Any]") -> int:
-    """Return a checksum of bytes. Unlike SHA-256, it is as fast as memory, and does not protect against forgery."""
+    """Return a checksum of bytes: faster than SHA-256, but without protection against forgery."""
     size = memoryview(content).nbytes
     return int(load_library().engine_checksum(address_of(Tensor(content, "I8", (size,))), size))
 

@@ -77,8 +77,8 @@ class Vector:
 class Positions:
     """Sinusoids for `count` positions: sines in the first half of the width, then cosines.
 
-    span: number k of either has the frequency 10000^(-2 k / span). In transformers it is the width, the default here;
-        in Marian, the width minus two.
+    span: number k of either has the frequency 10000^(-2 k / span). It is the width by default, as in transformers'
+        Marian; in Marian itself and in M2M100, the width minus two.
     start: the number of the first position.
     """
 

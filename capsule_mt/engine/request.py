@@ -36,8 +36,8 @@ class SearchResult(NamedTuple):
     """What `Engine.search` returns for a source: lists with an entry for each translation, best first.
 
     tokens: those after the start token.
-    scores: the log-probability over the length to the power of the length penalty, as `generate()` computes it,
-        without a prefix's tokens and a forced end.
+    scores: the log-probability over the length to the power of the length penalty; like tokens that `generate()`
+        forces, those of a prefix and a forced end count in the length alone.
     log_probs: those of each token, of prefixes and forced ends, too.
     attention: of each token to the source [T][S], for each translation; `None` if no head was read.
     first_logits: those of the first step [vocabulary]; `None` if not requested.
