@@ -1,1 +1,1 @@
-"""Conversions of checkpoints: to transformers, to int8, to Marian."""
+"""Conversions of checkpoints: to transformers, to int8, to Marian, to fewer languages."""

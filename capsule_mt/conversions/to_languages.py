@@ -1,4 +1,4 @@
-"""Cut the vocabulary of a multilingual encoder to some languages: its table is most of its weights."""
+"""Cut the vocabulary of a multilingual encoder to some languages: its table may be most of its weights."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
