@@ -1,1 +1,1 @@
-"""From a folder on disk to a model that decodes: readers, writers of programs, tokenizers."""
+"""From a folder on disk to a model that decodes or encodes: readers, writers of programs, tokenizers."""

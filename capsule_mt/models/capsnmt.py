@@ -1,4 +1,4 @@
-"""The program of CapsNMT: each step of its LSTM decoder reads a fixed number of capsules of the source."""
+"""The program of CapsNMT: each step of its LSTM decoder reads a fixed number of capsules, or of pooled vectors."""
 
 import math
 from typing import Any

@@ -47,7 +47,7 @@ def _num_values(value: Any) -> int:
 
 
 def check_search_options(values: Mapping[str, Any], origin: str) -> None:
-    """Refuse options of the search and of `generate()` that are of a wrong type or outside of their range."""
+    """Refuse options of the search that are out of range, and others of `generate()` that are of a wrong type."""
     for option in SEARCH_OPTIONS:
         value = values.get(option.name)
         if value is not None and not option.accepts(value):

@@ -74,7 +74,7 @@ class Layers(NamedTuple):
 
     @property
     def is_m2m100(self) -> bool:
-        """Whether these are the layers of an M2M100: its program rounds the table of a large vocabulary, too."""
+        """Whether these are the layers of an M2M100, whose program in int8 rounds the tables of tokens, too."""
         others = self.norm_embeddings or self.zero_start or self.activation == "sigmoid_gelu"
         return self.pre_norm and self.norm_top and self.one_vocabulary and self.epsilon == EPSILON and not others
 

@@ -212,7 +212,7 @@ def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint | CTransla
 
 
 def is_adapter(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a folder has an adapter of peft, and no model."""
+    """Return whether a folder has an adapter of peft, and no config.json."""
     has_config, has_adapter = (os.path.isfile(os.path.join(folder, name)) for name in (CONFIG_FILE, ADAPTER_CONFIG))
     return has_adapter and not has_config
 

@@ -1,6 +1,6 @@
 """The YAML that Marian writes: one level of names, with scalars or lists of scalars. Nothing else is read.
 
-A vocabulary has a line `token: number` for each token.
+A vocabulary in YAML has a line `token: number` for each token.
 """
 
 import json

@@ -16,7 +16,7 @@ class LoadedModel(NamedTuple):
         where the model has no limit.
     length_factor: a translation has at most this many times the tokens of its source, rounded up, as Marian's
         `max-length-factor` says; `None` for the limit of other models.
-    head_shape: how many decoder layers, and heads in each, attend to the source; (0, 0) for none.
+    head_shape: how many decoder layers, and heads in each, attend to the source; (0, 0) if none can be read.
     """
 
     decoder: Decoder

@@ -1,5 +1,5 @@
-"""Open the files of a model's folder, which is not trusted: only regular files in it, or that Hugging Face's cache
-links there, are opened.
+"""Open the files of a model's folder, which is not trusted: only regular ones. A link must stay in its folder, or be
+one of Hugging Face's cache.
 """
 
 import mmap
@@ -49,7 +49,7 @@ def open_descriptor(file: str | os.PathLike[str], max_size: int | None = None) -
         max_size: the largest size in bytes; by default any size.
 
     Raises:
-        CheckpointError: no such file, a link out of its folder, a folder, a pipe or a device, or too large a file.
+        CheckpointError: no such file, a link to elsewhere, a folder, a pipe or a device, or too large a file.
     """
     _refuse_links_to_elsewhere(file)
     try:
@@ -92,7 +92,7 @@ class OpenFile:
             return os.read(self.descriptor, size)
 
     def content(self, start: int, size: int) -> "bytes | memoryview":
-        """Return the same, aligned for the engine; most of many bytes stay in the file until they are used.
+        """Return the same, aligned for the engine; many that are aligned in the file stay there until used.
 
         If the file ends before, return fewer bytes, or none.
         """

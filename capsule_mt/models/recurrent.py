@@ -1,4 +1,4 @@
-"""Operations that CapsNMT and RNMT share: recurrent layers, additive attention and the output projection."""
+"""Operations of CapsNMT and RNMT: recurrent layers, additive attention and the output projection."""
 
 from capsule_mt.engine.program import Linear
 from capsule_mt.models.parts import ModuleWriter, Parts, Writers

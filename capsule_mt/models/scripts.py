@@ -44,7 +44,7 @@ def names_of(language: str) -> frozenset[str]:
 
 
 def is_written_in(text: str, scripts: frozenset[str]) -> bool:
-    """Return whether a token is one character, or lacks letters of the other scripts in `SCRIPT_NAMES`."""
+    """Return whether a token is one character or a `SYMBOL`, or lacks letters of other scripts in `SCRIPT_NAMES`."""
     return _names_in(text) <= scripts
 
 
@@ -57,9 +57,9 @@ def _names_in(text: str) -> frozenset[str]:
 class ScriptShortlist:
     """The tokens of each target language's script: see `capsule_mt.options.table.Candidates`.
 
-    They are the tokens without letters of another script in `SCRIPT_NAMES`, and single characters of any script, so
-    that every name can still be spelled. The token of the target language is among the `extra_tokens`, or
-    the decoder starts with it.
+    They are the tokens without letters of another script in `SCRIPT_NAMES`, and bytes and single characters of any
+    script, so that every name can still be spelled. The token of the target language is among the `extra_tokens`,
+    or the decoder starts with it.
 
     Args:
         tokens: the text of each token that is not special.
