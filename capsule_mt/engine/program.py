@@ -33,7 +33,7 @@ class Tensor(NamedTuple):
     """Numbers in row-major order.
 
     buffer: an object with the buffer protocol.
-    dtype: a key of `DTYPES`.
+    dtype: a key of `DTYPES`; in a file, another type of safetensors, too.
     """
 
     buffer: Any

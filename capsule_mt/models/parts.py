@@ -15,7 +15,7 @@ class Parts:
 
     used: the names of all tensors that the program reads, or that its writer leaves out.
     rounded: the names of the matrices that an int8 program uses only as codes.
-    maps: the linear map of each matrix; tables: the matrices with a row for each token.
+    maps: linear maps by the names of their matrices; tables: the matrices with a row for each token.
 
     Args:
         epsilon: added to the variance by LayerNorm, except inside of Marian's recurrent cells.

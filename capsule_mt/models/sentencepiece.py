@@ -197,7 +197,7 @@ class SentencePieceEncoder:
         return pieces, spans
 
     def token_of(self, piece: str) -> int | None:
-        """Return the index of a piece that `encode` may return; `None` for any other text."""
+        """Return the index of a piece that text is cut into, or of a byte piece; `None` for any other text."""
         index = self.table.find(piece)
         return index if index is not None and self._model.kinds[index] in (NORMAL, USER_DEFINED, BYTE) else None
 
@@ -285,7 +285,7 @@ def of_kinds(model: SentencePieceModel, values: Iterable[Value], *kinds: int) ->
 
 
 def scores_of(model: SentencePieceModel) -> "array[float]":
-    """Return the score of each piece; the user's symbols win over any others, as the library scores them."""
+    """Return the score of each piece; of the user's symbols, the high ones that the library gives them."""
     if USER_DEFINED not in model.kinds:
         return model.scores
     scores = array("d", model.scores)
