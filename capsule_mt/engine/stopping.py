@@ -14,14 +14,14 @@ _current: ContextVar["Stop | None"] = ContextVar("stop", default=None)
 
 
 class StoppedError(BaseException):
-    """A call of a decoder was stopped by `Stop.set`. Handlers of `Exception`, which it is not, let it pass."""
+    """A call of the engine was stopped by `Stop.set`. Handlers of `Exception`, which it is not, let it pass."""
 
     def __init__(self) -> None:
         super().__init__("the translation was stopped")
 
 
 class Stop:
-    """Lets any thread stop the decoders that a `with` block calls.
+    """Lets any thread stop the calls of the engine in a `with` block.
 
     stop = Stop()
     with stop:

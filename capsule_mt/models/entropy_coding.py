@@ -101,7 +101,7 @@ def frequencies_of(codes: bytes) -> "array[int]":
 def fault_of(shapes: Mapping[str, tuple[str, tuple[int, ...]]], content: Mapping[str, Content]) -> str | None:
     """Return what is wrong with the tensors of a matrix; `None` if nothing is. Only decoding checks the stream.
 
-    shapes: the type and the shape of each. content: of those with the types and the dimensions of `PARTS`.
+    shapes: the type and the shape of each. content: the bytes of each.
     """
     for part, dtype in PARTS.items():
         if part not in shapes:
