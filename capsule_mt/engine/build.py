@@ -4,7 +4,8 @@
     python -m capsule_mt.engine.build --target aarch64-linux --output dist/aarch64
     CC=gcc python -m capsule_mt.engine.build      # with another compiler, for this platform
 
-`pip install` does this by itself: see hatch_build.py. `python -m tools.wheels` builds the wheels of all platforms.
+`pip install` does this by itself where it can: see hatch_build.py. `python -m tools.wheels` builds the wheels of all
+platforms.
 """
 
 import argparse

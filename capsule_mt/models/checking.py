@@ -47,7 +47,7 @@ def _num_values(value: Any) -> int:
 
 
 def check_search_options(values: Mapping[str, Any], origin: str) -> None:
-    """Refuse options of the search that are out of range, and others of `generate()` that are of a wrong type."""
+    """Refuse options of the search of a wrong type or out of range, and those in `NEUTRAL` of a wrong type."""
     for option in SEARCH_OPTIONS:
         value = values.get(option.name)
         if value is not None and not option.accepts(value):
@@ -56,7 +56,7 @@ def check_search_options(values: Mapping[str, Any], origin: str) -> None:
 
 
 def check_neutral_types(values: Mapping[str, Any], origin: str) -> None:
-    """Refuse options of `generate()` that the engine lacks, and that are of a wrong type."""
+    """Refuse options in `NEUTRAL`, which the engine lacks, that are of a wrong type."""
     expected = {bool: "True or False", int: "a whole number", float: "a number"}
     for name, neutral in NEUTRAL.items():
         value, kind = values.get(name), type(neutral)

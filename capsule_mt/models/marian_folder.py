@@ -127,7 +127,7 @@ def is_model_file(name: str) -> bool:
 
 
 def has_model_file(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a folder has a file named like Marian's models; it may lack the others."""
+    """Return whether a folder has a file named like Marian's models; it may lack the other files."""
     return os.path.isdir(folder) and any(map(is_model_file, os.listdir(folder)))
 
 

@@ -58,7 +58,7 @@ class ScriptShortlist:
     """The tokens of each target language's script: see `capsule_mt.options.table.Candidates`.
 
     They are the tokens without letters of another script in `SCRIPT_NAMES`, and bytes and single characters of any
-    script, so that every name can still be spelled. The token of the target language is among the `extra_tokens`,
+    script, so that names can still be spelled. The token of the target language is among the `extra_tokens`,
     or the decoder starts with it.
 
     Args:

@@ -50,7 +50,7 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
         source, target: the codes of its languages.
 
     Raises:
-        UnsupportedModelError: a model that JavaScript cannot run, by name. It refuses parts of a tokenizer itself.
+        UnsupportedModelError: a model that JavaScript cannot run, by name. Tokenizers are checked there.
         CheckpointError: a damaged checkpoint.
     """
     folder = os.fspath(folder)
