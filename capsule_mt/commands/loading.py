@@ -45,7 +45,7 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
         "--help`)" + ("; several of one vocabulary decode together" if nargs == "+" else "")
     )
     parser.add_argument("model", nargs=nargs, help=help)
-    parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
+    parser.add_argument("--int8", action="store_true", help="multiply in int8, which is faster")
     parser.add_argument(
         "--shortlist",
         nargs="?",

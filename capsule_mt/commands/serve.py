@@ -148,7 +148,7 @@ def command_parser() -> CommandParser:
         default=[],
         help="addresses or networks of proxies, whose X-Forwarded-For names the client (default: none)",
     )
-    parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
+    parser.add_argument("--int8", action="store_true", help="multiply in int8, which is faster")
     parser.add_argument(
         "--shortlist",
         action="store_true",

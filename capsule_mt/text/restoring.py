@@ -137,7 +137,7 @@ class Layout:
         return interval
 
     def _margins(self, inside: list[Span], outside: list[Span]) -> list[float]:
-        """Return by how much more each word attends to some spans of the source than to others."""
+        """Return by how much more each word attends to some spans of the source than to others; 0 for marks."""
         share = self.alignment.share
         return [
             0.0 if mark else sum(share(word, span) for span in inside) - sum(share(word, span) for span in outside)

@@ -38,10 +38,10 @@ def chunk_rows(votes: torch.Tensor) -> int:
 class _InChunks(torch.autograd.Function):
     """A route over chunks of positions, whose backward pass runs each chunk once more, with a graph.
 
-    torch's checkpoint does the same for a chunk, but calls Python for every tensor that an operation would keep: 15 %
-    of the time of EM routing on a CPU. It also restores autocast, which changes nothing here: routings iterate in
-    float32. Chunks that are slices, not results of `split`, write their gradients into one tensor while the cache has
-    them; autograd would keep all until `cat` copies them.
+    torch's checkpoint does the same for a chunk, but calls Python for every tensor that an operation would keep. It
+    also restores autocast, which changes nothing here: routings iterate in float32. Chunks that are slices, not
+    results of `split`, write their gradients into one tensor while the cache has them; autograd would keep all until
+    `cat` copies them.
     """
 
     @staticmethod

@@ -34,8 +34,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         default=None,
         metadata={
             "help": "Argument of `torch.set_float32_matmul_precision`. `high` is TF32 on a GPU. `medium` uses "
-            "oneDNN's matrix products on a CPU with AVX512-BF16: without AMX as precise as the default and 1.05 to "
-            "1.5 times as fast on AMD; with AMX in bfloat16."
+            "oneDNN's matrix products on a CPU with AVX512-BF16: without AMX as precise as the default, with AMX in "
+            "bfloat16."
         },
     )
 
