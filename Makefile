@@ -1,6 +1,6 @@
 # demo       set up the light distribution, translate with a released checkpoint, and show what was left out
 # demo-training  set everything up, and train a plain and a capsule model in minutes
-# test       set everything up, and run the suite of five minutes
+# test       set everything up, and run the quick suite
 # test-all   the rest: the wheels with the newest of all, what takes longer, older processors, the lowest versions
 # docs       build the site into build/site, and check its links
 # check      lint, format, types, names that say something, and whether the installed versions fit each other
