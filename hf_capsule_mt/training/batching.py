@@ -90,14 +90,14 @@ def _largest_of_cell(lengths: np.ndarray, cells: np.ndarray) -> np.ndarray:
 
 
 def _snake_order(lengths: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Sort examples by source length, then by target length, alternately ascending and descending."""
+    """Sort cells by their longest source, then by their longest target, alternately ascending and descending."""
     source, target = _largest_of_cell(lengths, cells)
     _, row = np.unique(source, return_inverse=True)
     return np.lexsort((cells, np.where(row.reshape(-1) % 2, -target, target), source))
 
 
 def _merge_small_cells(lengths: np.ndarray, cells: np.ndarray, order: np.ndarray, max_tokens: int) -> np.ndarray:
-    """Merge neighbouring cells until each fills a batch; otherwise its examples would share a batch in every epoch."""
+    """Merge neighbouring cells until each but the last fills a batch, or examples would share one in every epoch."""
     in_order = cells[order]
     first = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
     merged, number, tokens = [], 0, 0
