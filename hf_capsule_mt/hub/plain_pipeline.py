@@ -38,6 +38,8 @@ class TranslationPipeline(Pipeline):
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Translate a string or a list of strings into a list of dictionaries, and any other iterable lazily."""
         texts = list(inputs) if isinstance(inputs, tuple) else inputs
+        if isinstance(texts, list) and not texts:
+            return []
         results = super().__call__(texts, *args, **kwargs)
         if isinstance(texts, list) and all(len(result) == 1 for result in results):
             return [result[0] for result in results]
