@@ -63,6 +63,8 @@ def main() -> None:
         _convert(model, argparse.Namespace(**{**vars(arguments), "out": partial}), sources)
     for file in sorted(arguments.out.iterdir()):
         print(file)
+    if arguments.to == "marian":
+        _warn_of_languages(model, arguments.out)
 
 
 def _ran_elsewhere(parser: CommandParser) -> bool:
@@ -153,6 +155,16 @@ def _convert(model: Path, arguments: argparse.Namespace, sources: list[str]) -> 
         from capsule_mt.conversions.to_marian import write_marian_folder
 
         write_marian_folder(model, arguments.out)
+
+
+def _warn_of_languages(model: Path, out: Path) -> None:
+    """Say so if the model's languages are not known of the files that were written."""
+    from capsule_mt.catalog.pairs import pair_of
+
+    pair = pair_of(str(model))
+    if pair is not None and pair_of(str(out)) != pair:
+        message = f"Marian's files do not name languages: put {pair} into the folder's name, or rules of these"
+        print(f"{message} languages are not used", file=sys.stderr)
 
 
 def _load(model: Path) -> None:

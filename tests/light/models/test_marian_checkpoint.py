@@ -191,6 +191,15 @@ def test_the_command_converts(kind, tmp_path, call, refusal_of):
         call(convert, tmp_path / "back", tmp_path / "again", "--to", "marian")
 
 
+def test_the_command_says_that_marian_names_no_languages(tmp_path, call):
+    """A folder's name may: the rules for texts of a model go by its languages."""
+    write_huggingface(write_student(tmp_path / "student"), tmp_path / "hub-en-de")
+    for out, told in (("back", "put en-de into the folder's name"), ("back-en-de", "")):
+        _, _, complaint = call(convert, tmp_path / "hub-en-de", tmp_path / out, "--to", "marian")
+        assert told in complaint
+        assert bool(complaint) == bool(told)
+
+
 def test_vocabularies_that_marian_does_not_have(tmp_path):
     write_huggingface(write_student(tmp_path / "student"), tmp_path / "hub")
     content = read_json(str(tmp_path / "hub" / "tokenizer.json"))
