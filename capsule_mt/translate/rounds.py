@@ -188,7 +188,7 @@ def with_label_forms(drafts: list[Draft], plan: Plan) -> list[Draft]:
 
 
 def _most_frequent(candidates: Sequence[Draft], tokenizer: Tokenizer) -> Draft:
-    """Return a draft with the translation that most candidates have; see `with_label_forms`."""
+    """Return the candidate of one word, without a doubled phrase, that most have; earlier conditions count more."""
     from capsule_mt.checks.repetition import doubled_phrases  # late: few texts have labels
 
     texts = [as_label(tokenizer.decode(draft.hypotheses[0].ids)).casefold() for draft in candidates]
