@@ -18,11 +18,11 @@ class TranslationPipeline(Pipeline):
         >>> translator("Hello!")
         [{'translation_text': 'Hallo!'}]
 
-    A string gives a list of one dictionary, a list of strings a list of dictionaries. With `num_return_sequences`
-    above one, each string has a list of its own. `truncation` cuts a source to what the model takes; other parameters
-    are those of `generate()`. With `return_tensors`, token ids (`translation_token_ids`) take the place of text;
-    `return_text` is ignored, as by transformers 4. With hf_capsule_mt installed, its `Translator` splits texts into
-    sentences, decodes faster and says what was left out.
+    A string, or a list of strings, gives a list of dictionaries. With `num_return_sequences` above one, each string
+    has a list of its own. `truncation` cuts a source to what the model takes; other parameters are `generate()`'s.
+    With `return_tensors`, token ids (`translation_token_ids`) take the place of text; `return_text` is ignored, as by
+    transformers 4. With hf_capsule_mt installed, its `Translator` splits texts into sentences, decodes faster and says
+    what was left out.
     """
 
     _load_processor: Any = False
@@ -38,9 +38,7 @@ class TranslationPipeline(Pipeline):
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Translate a string or a list of strings into a list of dictionaries, and any other iterable lazily."""
         texts = list(inputs) if isinstance(inputs, tuple) else inputs
-        if isinstance(texts, list) and not texts:
-            return []
-        results = super().__call__(texts, *args, **kwargs)
+        results = [] if texts == [] else super().__call__(texts, *args, **kwargs)
         if isinstance(texts, list) and all(len(result) == 1 for result in results):
             return [result[0] for result in results]
         return results
